@@ -67,6 +67,38 @@ fn a_slow_call_does_not_hold_up_a_quick_one() {
     });
 }
 
+/// How often the threads of that name have waited for something.
+fn waits_of(name: &str) -> u64 {
+    let waits = |task: std::io::Result<std::fs::DirEntry>| {
+        let path = task.ok()?.path();
+        let is_meant = std::fs::read_to_string(path.join("comm")).ok()?.trim() == name;
+        let status = std::fs::read_to_string(path.join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        is_meant.then(|| line.trim().parse::<u64>().unwrap())
+    };
+    std::fs::read_dir("/proc/self/task").unwrap().filter_map(waits).sum()
+}
+
+#[test]
+fn nobody_looks_all_the_while_a_call_waits_long() {
+    const NAME: &str = "nasd-quiet";
+    let server = start(ServerOptions { name: NAME.to_owned(), ..ServerOptions::default() });
+    let channel = connect(&server);
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| sleep(&channel, 2500));
+        std::thread::sleep(Duration::from_millis(500));
+        let before = waits_of(NAME);
+        assert!(before > 0, "no threads of that name");
+        std::thread::sleep(Duration::from_millis(1000));
+        let waits = waits_of(NAME) - before;
+        assert!(waits < 200, "{waits} waits in a second in which nothing came");
+        let begin = Instant::now();
+        echo(&channel, b"quick---").unwrap();
+        assert!(begin.elapsed() < Duration::from_millis(500), "it waited for the slow call");
+        slow.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn outstanding_calls_are_limited_and_all_are_answered() {
     let options = ServerOptions { max_outstanding: 2, ..ServerOptions::default() };

@@ -36,6 +36,10 @@ const QUIET_LOOKS: u32 = 16;
 const LOOKS_ALONE: u32 = 1;
 const LOOKS_TOGETHER: u32 = 4;
 
+/// At which look a follower is given a turn that lies, though nothing has come: 32 ms. Who waits so long, as for
+/// news of a session, mostly waits far longer, and nobody need look all the while.
+const LOOKS_AT_MOST: u32 = 64;
+
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
 
@@ -72,6 +76,8 @@ struct Turn<S: Service> {
     laid_down: Option<Arc<Place>>,
     /// At how many looks more it must be found so.
     looks: u32,
+    /// At how many it was found so.
+    lain: u32,
     /// How often it has looked since without finding the turn laid down, while it looks at all.
     looked: Option<u32>,
     threads: usize,
@@ -123,6 +129,7 @@ impl<S: Service> Connection<S> {
             lead: Some(Box::new(lead)),
             laid_down: None,
             looks: 0,
+            lain: 0,
             looked: None,
             threads: 1,
             waiting: 0,
@@ -234,7 +241,7 @@ impl<S: Service> Connection<S> {
         let mut turn = self.lock_turn();
         turn.lead = Some(lead);
         turn.laid_down = Some(Arc::clone(place));
-        turn.looks = looks;
+        (turn.looks, turn.lain) = (looks, 0);
         let is_watched = turn.looked.replace(0).is_some();
         drop(turn);
         if !is_watched {
@@ -534,9 +541,11 @@ impl<S: Service> Watched for Connection<S> {
             return turn.looked.is_some();
         };
         turn.looked = Some(0);
+        turn.lain += 1;
+        let is_wanted = turn.lain >= LOOKS_AT_MOST || self.wire.has_event();
         if turn.looks > 0 {
             turn.looks -= 1;
-        } else if turn.lead.is_some() && self.wire.has_event() {
+        } else if turn.lead.is_some() && is_wanted {
             turn.laid_down = None;
             this.call_follower(turn, &place);
         }
