@@ -1,6 +1,7 @@
 //! Directories that are listed by somebody who wants to know all about their files.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -111,17 +112,21 @@ impl Clerk {
             return;
         };
         let (told, all_told) = mpsc::channel::<()>();
+        let is_given_up = Arc::new(AtomicBool::new(false));
         for part in parts {
             let (core, caller, told) = (Arc::clone(&self.core), Arc::clone(caller), told.clone());
+            let is_given_up = Arc::clone(&is_given_up);
             self.core.listers.submit(move || {
-                core.list_part(&caller, dir, part);
+                core.list_part(&caller, dir, part, &is_given_up);
                 drop(told);
             });
         }
         drop(told);
-        self.core.list_part(caller, dir, first);
+        self.core.list_part(caller, dir, first, &is_given_up);
         while all_told.recv_timeout(INTERRUPT_CHECK) == Err(RecvTimeoutError::Timeout) {
             if interrupt::check().is_err() {
+                // What is asked for is told yet; what was to be asked for after it holds up nobody else.
+                is_given_up.store(true, Ordering::Relaxed);
                 return;
             }
         }
@@ -163,10 +168,19 @@ fn missing_parts(cookie: u64, entries: &[DirectoryEntry], missing: &[usize]) -> 
 }
 
 impl Core {
-    /// Asks for all there is to know of the files in a part of a directory.
-    fn list_part(&self, caller: &Arc<Caller>, dir: FileHandle, part: Part) {
+    /// Asks for all there is to know of the files in a part of a directory, if somebody wants to know it.
+    fn list_part(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        part: Part,
+        is_given_up: &AtomicBool,
+    ) {
         let mut after = part.after;
         for _ in 0..MAX_PAGES {
+            if is_given_up.load(Ordering::Relaxed) {
+                return;
+            }
             let told = self.list_page(caller, dir, after);
             // Where there are no files, their drive may be away.
             let next = told.filter(|told| told.files > 0).and_then(|told| told.next);
@@ -236,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_asked_for() {
+    fn parts_begin_and_end_at_what_is_missing() {
         let entries = entries(300);
         let part = |after, until| Part { after, until };
         assert_eq!(missing_parts(0, &entries, &[5, 9]), [part(50, 100)]);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nasd_client::{Authority, ClientError, DriveClient, OrderSource, RetryPolicy, interrupt};
-use nasd_protocol::drive::{EndwritesArguments, MapArguments};
+use nasd_protocol::drive::MapArguments;
 use nasd_types::{Attributes, ByteRange, Protection, WriteOrder};
 
 use crate::backend::Grant;
@@ -290,8 +290,8 @@ impl StripedDrive {
             return Ok(None);
         }
         let authority = || grant.authority.clone();
-        let arguments = EndwritesArguments { name: grant.handle.name(), client: self.client };
-        self.ends.watch(&place.writing, authority, &self.manager, arguments);
+        let who = (grant.handle.name(), self.client);
+        self.ends.watch(&place.writing, authority, &self.manager, who);
         let times = place.members.iter().map(|member| member.client.drive_time());
         Ok(Some(self.orders.draw(times.max().unwrap_or_default(), self.client)))
     }
@@ -377,6 +377,7 @@ impl StripedDrive {
         let map = manager.map(&authority, &arguments)?;
         self.maps.heard(asked, map.generation);
         let writing = self.maps.writing(name, self.now());
+        writing.may_begin_at(map.turn);
         let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing);
         let place = Arc::new(place.map_err(|error| match is_of_an_old_map(&error) {
             // It has become old just now, which says nothing of the capability that was shown for it.

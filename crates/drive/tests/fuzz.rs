@@ -315,7 +315,7 @@ fn samples() -> Vec<Vec<u8>> {
         [sample(Procedure::Append, 4, &append), vec![7; 12]].concat(),
         sample(Procedure::Flush, 4, &FlushArguments { partition, objects: vec![name.object] }),
         sample(Procedure::Map, 4, &MapArguments { name, write: true, end: 1 << 30, client: 5 }),
-        sample(Procedure::Endwrites, 4, &EndwritesArguments { name, client: 5 }),
+        sample(Procedure::Endwrites, 4, &EndwritesArguments { name, client: 5, turn: 6 }),
         sample(Procedure::Extend, 4, &checksums(name)),
         sample(Procedure::Fastcopy, 4, &FastcopyArguments { name, copy: None }),
         sample(Procedure::Copyrange, 4, &copyrange(name)),

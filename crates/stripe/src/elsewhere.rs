@@ -112,7 +112,7 @@ impl Elsewhere for VirtualDrive {
 
     fn end_writes(&self, arguments: &EndwritesArguments, now: Timestamp) -> Result<(), Status> {
         self.is_now(now);
-        self.writers.end(arguments.name, arguments.client, now);
+        self.writers.end(arguments.name, (arguments.client, arguments.turn), now);
         Ok(())
     }
 

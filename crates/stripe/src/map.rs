@@ -44,9 +44,9 @@ impl VirtualDrive {
             version = self.spread(name)?;
         }
         let is_copied = place.has_copies();
-        let (place, version) = match is_copied {
+        let (place, version, turn) = match is_copied {
             true => self.expect_reader_or_writer(place, version, arguments, shown, writes)?,
-            false => (place, version),
+            false => (place, version, 0),
         };
         if writes {
             // When the version is known: a later one would revoke what is given here.
@@ -77,11 +77,12 @@ impl VirtualDrive {
             is_even: is_copied && !version.has_writers(),
             components: components.collect(),
             stand_ins: place.stand_ins.iter().copied().map(u32::from).collect(),
+            turn,
         })
     }
 
     /// Notes who may write copies before they may; or that somebody may who was let before this striping
-    /// manager was started. Where the object lies then, and its version.
+    /// manager was started. Where the object lies then, its version, and the writer's turn.
     fn expect_reader_or_writer(
         &self,
         place: Place,
@@ -89,7 +90,7 @@ impl VirtualDrive {
         arguments: &MapArguments,
         shown: &Shown<'_>,
         writes: bool,
-    ) -> Result<(Place, ComponentVersion), Status> {
+    ) -> Result<(Place, ComponentVersion, u64), Status> {
         let name = arguments.name;
         let until = shown.now.plus_ns(2 * self.options.writing_ns);
         // When copies are the same, another one may decide, and the version is another one: nobody is to have a map of
@@ -104,11 +105,11 @@ impl VirtualDrive {
             self.writers.find(name, shown.now, until);
         }
         if !writes {
-            return Ok((place, version));
+            return Ok((place, version, 0));
         }
         let version = self.expect_writers(name, &place, version)?;
-        self.writers.add(name, arguments.client, shown.now, until);
-        Ok((place, version))
+        let turn = self.writers.add(name, arguments.client, shown.now, until);
+        Ok((place, version, turn))
     }
 
     /// What of a shown capability is good for a component: the same bytes, no more rights, no longer.

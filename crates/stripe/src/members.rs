@@ -191,6 +191,7 @@ impl VirtualDrive {
         let known = self.components.drives();
         self.health.lock().retain(|drive, _| known.contains(drive));
         self.limping.keep(&known);
+        self.suspects.keep(&known);
         let is_gone = |drive: &DriveId| !known.contains(drive);
         if self.state().absent.keys().any(is_gone) {
             let kept = self.change_state(|state| {

@@ -56,6 +56,13 @@ impl Suspects {
             known.waiting.insert(drive, START);
         }
     }
+
+    /// Nothing is to be mended on others.
+    pub(crate) fn keep(&self, drives: &[DriveId]) {
+        let mut known = self.lock();
+        known.told.retain(|drive, _| drives.contains(drive));
+        known.waiting.retain(|drive, _| drives.contains(drive));
+    }
 }
 
 /// Whether somebody has an object's lock for what is done to it.
@@ -236,8 +243,13 @@ impl VirtualDrive {
     /// Looks through all that a drive has which has told of bad blocks, and writes anew what it can't read. Whether
     /// there was one. To be called now and then, by one thread.
     pub fn mend_suspects(&self) -> bool {
-        let first = self.suspects.lock().waiting.first_key_value().map(|(drive, _)| *drive);
-        let Some(drive) = first.filter(|drive| !self.is_silent(*drive)) else { return false };
+        let waiting: Vec<DriveId> = self.suspects.lock().waiting.keys().copied().collect();
+        // One that is away does not keep the others waiting.
+        waiting.into_iter().any(|drive| !self.is_silent(drive) && self.mend_suspect(drive))
+    }
+
+    /// The same for one of them: whether it was looked through.
+    fn mend_suspect(&self, drive: DriveId) -> bool {
         let Some(mut at) = self.suspects.lock().waiting.remove(&drive) else { return false };
         match self.mend_drive(drive, &mut at) {
             Ok(bytes) => tracing::info!(%drive, bytes, "bad blocks of a drive were looked for"),

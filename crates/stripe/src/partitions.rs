@@ -102,11 +102,19 @@ impl VirtualDrive {
     }
 
     fn record_of(&self, shape: Shape) -> Result<PartitionRecord, Status> {
+        // By what they can hold, as `arrange` would have it; alike where one of them has not told yet.
+        let drives = self.components.drives();
+        let is_member = |drive: &DriveId| self.role(*drive) == Role::Member;
+        let all_told =
+            drives.iter().filter(|it| is_member(it)).all(|it| self.capacity(*it).is_some());
         let weight = |drive: DriveId| {
-            let has_any = self.role(drive) == Role::Member;
-            DriveWeight { drive, weight: u64::from(has_any) }
+            let weight = match is_member(&drive) {
+                true if all_told => self.capacity(drive).unwrap_or(1),
+                is_member => u64::from(is_member),
+            };
+            DriveWeight { drive, weight }
         };
-        let drives: Vec<_> = self.components.drives().into_iter().map(weight).collect();
+        let drives: Vec<_> = drives.into_iter().map(weight).collect();
         let record = PartitionRecord::draw(shape, &drives).map_err(|error| {
             tracing::error!(%error, "no partition can be spread so");
             Status::BadArgument

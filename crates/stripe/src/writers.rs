@@ -30,12 +30,23 @@ struct Known {
     entries: HashMap<ObjectName, Entry>,
     /// All of them, by when each may be looked at.
     due: BTreeSet<(Timestamp, ObjectName)>,
+    /// The last turn that somebody was given. They begin with the time, so that those of an earlier life of the striping
+    /// manager are others.
+    turn: u64,
+}
+
+/// A client that may write.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    until: Timestamp,
+    /// The last that it was given.
+    turn: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Until when each client may write.
-    clients: HashMap<u64, Timestamp>,
+    /// Who may write.
+    clients: HashMap<u64, Client>,
     /// Until then others may, of whom nothing is known.
     unknown_until: Timestamp,
     /// Whether somebody may have left copies that differ.
@@ -113,9 +124,18 @@ impl Writers {
         self.lock().change(name, || Entry::new(now), heard);
     }
 
-    /// A client may write until then.
-    pub(crate) fn add(&self, name: ObjectName, client: u64, now: Timestamp, until: Timestamp) {
-        self.lock().change(
+    /// A client may write until then. Answers the turn by which it tells that it has ended.
+    pub(crate) fn add(
+        &self,
+        name: ObjectName,
+        client: u64,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> u64 {
+        let mut known = self.lock();
+        let turn = (known.turn + 1).max(now.0);
+        known.turn = turn;
+        known.change(
             name,
             || Entry::new(now),
             |entry| {
@@ -125,10 +145,11 @@ impl Writers {
                     entry.unknown_until = entry.unknown_until.max(until);
                     return entry.may_differ();
                 }
-                let present = entry.clients.entry(client).or_insert(until);
-                *present = until.max(*present);
+                let present = entry.clients.entry(client).or_insert(Client { until, turn });
+                *present = Client { until: until.max(present.until), turn };
             },
         );
+        turn
     }
 
     /// An object's version says that its copies may differ, and nothing is known of it: clients may have been
@@ -139,10 +160,13 @@ impl Writers {
         self.lock().change(name, found, |_| {});
     }
 
-    /// A client has ended its writes: all copies have them.
-    pub(crate) fn end(&self, name: ObjectName, client: u64, now: Timestamp) {
+    /// A client has ended its writes up to those of a turn: all copies have them. If it was given a later one since, it may be
+    /// writing.
+    pub(crate) fn end(&self, name: ObjectName, (client, turn): (u64, u64), now: Timestamp) {
         self.lock().change_known(name, |entry| {
-            entry.clients.remove(&client);
+            if entry.clients.get(&client).is_some_and(|client| client.turn == turn) {
+                entry.clients.remove(&client);
+            }
             entry.heard = entry.heard.max(now);
         });
     }
@@ -211,7 +235,7 @@ impl Writers {
         for (_, name) in due {
             known.change_known(name, |entry| {
                 let before = entry.clients.len();
-                entry.clients.retain(|_, until| *until > now);
+                entry.clients.retain(|_, client| client.until > now);
                 if entry.clients.len() < before {
                     entry.may_differ();
                 }
@@ -282,7 +306,7 @@ impl Entry {
     /// there is none, when nobody has written for a while. What was told of already comes after what was not.
     fn next_look(&self) -> Timestamp {
         let idle = Timestamp(self.heard.0.saturating_add(IDLE_NS)).max(self.unknown_until);
-        self.clients.values().min().copied().unwrap_or(idle).max(self.told)
+        self.clients.values().map(|client| client.until).min().unwrap_or(idle).max(self.told)
     }
 
     /// Copies may differ, anywhere.
@@ -305,11 +329,11 @@ mod tests {
     #[test]
     fn copies_are_the_same_when_all_have_said_so() {
         let writers = Writers::default();
-        writers.add(NAME, 1, at(10), at(70));
-        writers.add(NAME, 2, at(10), at(70));
-        writers.end(NAME, 1, at(11));
+        let first = writers.add(NAME, 1, at(10), at(70));
+        let second = writers.add(NAME, 2, at(10), at(70));
+        writers.end(NAME, (1, first), at(11));
         assert!(writers.has_clients(NAME) && writers.ended(at(60), 9).is_empty());
-        writers.end(NAME, 2, at(60));
+        writers.end(NAME, (2, second), at(60));
         assert!(writers.ended(at(61), 9).is_empty(), "not at once");
         assert_eq!(writers.ended(at(62), 9), [Ended::Even(NAME)]);
         writers.add(NAME, 1, at(62), at(99));
@@ -317,13 +341,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_too_late_does_not_end_what_began_since() {
+        let writers = Writers::default();
+        let before = writers.add(NAME, 1, at(10), at(70));
+        // Its map was asked for before the end of the first was heard of.
+        let after = writers.add(NAME, 1, at(11), at(71));
+        writers.end(NAME, (1, before), at(12));
+        assert!(writers.has_clients(NAME) && writers.ended(at(60), 9).is_empty());
+        writers.end(NAME, (1, after), at(60));
+        assert_eq!(writers.ended(at(62), 9), [Ended::Even(NAME)]);
+        let started_anew = Writers::default();
+        let turn = started_anew.add(NAME, 1, at(13), at(73));
+        started_anew.end(NAME, (1, after), at(14));
+        assert!(turn != after && started_anew.ended(at(60), 9).is_empty());
+    }
+
+    #[test]
     fn who_ends_without_a_word_may_leave_copies_that_differ() {
         let writers = Writers::default();
         writers.add(NAME, 1, at(10), at(70));
-        writers.add(NAME, 1, at(40), at(100));
+        let turn = writers.add(NAME, 1, at(40), at(100));
         assert!(writers.ended(at(99), 9).is_empty());
         assert_eq!(writers.ended(at(101), 9), [Ended::Uneven(NAME)]);
-        writers.end(NAME, 1, at(102));
+        writers.end(NAME, (1, turn), at(102));
         assert_eq!(writers.ended(at(200), 9), [Ended::Uneven(NAME)], "too late");
         writers.forget(NAME);
         assert!(writers.ended(at(300), 9).is_empty());
@@ -371,11 +411,10 @@ mod tests {
     #[test]
     fn of_very_many_writers_not_all_are_known_one_by_one() {
         let writers = Writers::default();
-        for client in 0..2 * MOST_CLIENTS as u64 {
-            writers.add(NAME, client, at(10), at(70));
-        }
+        let add = |client: u64| (client, writers.add(NAME, client, at(10), at(70)));
+        let clients: Vec<(u64, u64)> = (0..2 * MOST_CLIENTS as u64).map(add).collect();
         assert!(writers.lock().entries[&NAME].clients.len() <= MOST_CLIENTS);
-        (0..2 * MOST_CLIENTS as u64).for_each(|client| writers.end(NAME, client, at(11)));
+        clients.into_iter().for_each(|client| writers.end(NAME, client, at(11)));
         assert!(writers.ended(at(69), 9).is_empty(), "one of the others may be writing");
         assert_eq!(writers.ended(at(70), 9), [Ended::Uneven(NAME)]);
     }

@@ -519,6 +519,36 @@ fn what_was_made_even_is_not_compared_again() {
     assert!(after.0 < modified.0 + 600 * SECOND, "nobody has since");
 }
 
+/// A drive that has told of bad blocks and is away does not keep those of others from being mended.
+#[test]
+fn bad_blocks_are_mended_while_another_drive_that_has_some_is_away() {
+    let cell = Cell::with_copies(2);
+    let away = DriveId(1);
+    let lies_elsewhere = |name: &ObjectName| !cell.holders(name.object).contains(&away);
+    let name = (0..100).map(|_| cell.create().unwrap()).find(lies_elsewhere).unwrap();
+    let data = vec![7; UNIT as usize];
+    let write = WriteArguments::single(name, 0, data.len(), true);
+    cell.whole.write(&write, &[&data]).unwrap();
+    let holder = cell.holders(name.object)[0];
+    assert!(away < holder, "it would come after the other");
+    let component = ObjectName { partition: COMPONENTS, object: name.object };
+    assert!(cell.drives.spoil(holder, component, 0));
+    cell.drives.scrub(holder);
+    cell.whole.heard(holder, cell.drives.sign(holder), cell.drives.now());
+    let told = cell.drives.sign(holder);
+    cell.whole.heard(away, told, cell.drives.now());
+    cell.drives.set_away(away, true);
+    for _ in 0..60 {
+        cell.drives.pass(SECOND);
+        cell.whole.heard(away, None, cell.drives.now());
+        cell.whole.watch(cell.drives.now());
+    }
+    assert!(cell.whole.mend_suspects(), "the other one is looked through");
+    let regions = vec![Region::single(0, UNIT)];
+    let read = Ask::Read { name: component, order: None, regions, length: UNIT as usize };
+    assert!(cell.drives.ask_one(holder, read).is_ok(), "it was written anew");
+}
+
 /// A drive is looked through for bad blocks in the end, however often something comes between.
 #[test]
 fn a_search_for_bad_blocks_goes_on_where_it_was() {

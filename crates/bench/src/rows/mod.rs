@@ -128,7 +128,7 @@ fn is_when_named(name: &str) -> bool {
         "open-2m",
         "filter-link",
         "filter-local",
-        "links-rebuild",
+        "links-",
         "lost-",
         "rebuild",
         "scale-",

@@ -80,9 +80,9 @@ impl ObjectPlace {
                 let member = self.reader(*column, offset)?;
                 let (authority, name) = self.usable(member)?;
                 let load = Load::of(member, into.len());
-                let read = member.client.read(authority, name, offset, into);
+                let outcome =
+                    member.known.note(member.client.read(authority, name, offset, into))?;
                 load.end();
-                let outcome = member.known.note(read)?;
                 member.length.store(outcome.logical_size, Ordering::Relaxed);
                 outcome
             }
@@ -146,9 +146,8 @@ impl ObjectPlace {
             let at = (offset - range.offset) as usize;
             let place = &mut into[at..at + length];
             let load = Load::of(member, length);
-            let read = member.client.read(authority, name, offset, place);
+            let outcome = member.known.note(member.client.read(authority, name, offset, place))?;
             load.end();
-            let outcome = member.known.note(read)?;
             place[outcome.length..].fill(0);
             note(member, outcome, length);
         }
@@ -156,8 +155,8 @@ impl ObjectPlace {
             // How long others were waited for says nothing of this one.
             let load = load.waited_for();
             let (outcome, data) = read.wait();
-            load.end();
             let outcome = member.known.note(outcome)?;
+            load.end();
             let mut rest = &data[..outcome.length];
             for run in runs(strips) {
                 let at = (run.offset - range.offset) as usize;
@@ -362,7 +361,7 @@ impl Load<'_> {
         self
     }
 
-    /// It has answered.
+    /// It has answered with what it was asked for: one that only says no is not quick.
     fn end(self) {
         let waited = self.0.known.elapsed().saturating_sub(self.2);
         self.0.known.pace.note(waited, self.1 as usize);

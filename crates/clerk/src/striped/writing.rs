@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nasd_client::{Authority, DriveClient, Host};
 use nasd_protocol::drive::{Endwrites, EndwritesArguments};
-use nasd_types::DriveId;
+use nasd_types::{DriveId, ObjectName};
 
 /// How often it is looked who has ended.
 const EVERY: Duration = Duration::from_millis(500);
@@ -23,14 +23,23 @@ const IDLE: Duration = Duration::from_secs(1);
 const GIVEN_UP: Duration = Duration::from_secs(600);
 
 /// No write under the map may begin any more.
-const ENDED: u32 = 1 << 31;
+const ENDED: u64 = 1 << 31;
+
+/// In the state: one write that was begun and is under way.
+const BEGUN: u64 = (1 << 32) + 1;
+
+/// What of the state says that nothing is under way, and that it has not ended.
+const UNDER_WAY_OR_ENDED: u64 = u32::MAX as u64;
 
 /// The writes of one object, under whatever map, until they are ended.
 #[derive(Debug)]
 pub(super) struct Writing {
-    /// How many are under way, and `ENDED`.
-    state: AtomicU32,
+    /// How many are under way, `ENDED`, and in the upper half how many were begun: who has looked at the rest sees by
+    /// that whether one came and went meanwhile.
+    state: AtomicU64,
     begun: AtomicU64,
+    /// Of the last map that they may be made by.
+    turn: AtomicU64,
     /// So many of those that were begun are durable.
     flushed: AtomicU64,
     /// Writes that failed and were not made again: copies may differ.
@@ -57,8 +66,9 @@ pub(super) struct UnderWay<'a>(&'a Writing);
 impl Writing {
     pub(super) fn new(now: Duration) -> Writing {
         Writing {
-            state: AtomicU32::new(0),
+            state: AtomicU64::new(0),
             begun: AtomicU64::new(0),
+            turn: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             failed: AtomicU32::new(0),
             last: Mutex::new(now),
@@ -98,7 +108,7 @@ impl Writing {
 
     /// Begins a write; `None` where the striping manager was told that there are no more.
     pub(super) fn begin(&self, now: Duration) -> Option<UnderWay<'_>> {
-        let before = self.state.fetch_add(1, Ordering::AcqRel);
+        let before = self.state.fetch_add(BEGUN, Ordering::AcqRel);
         let under_way = UnderWay(self);
         if before & ENDED != 0 {
             return None;
@@ -138,14 +148,31 @@ impl Writing {
         now.saturating_sub(last) >= GIVEN_UP
     }
 
+    /// A map of that turn is good for these writes too.
+    pub(super) fn may_begin_at(&self, turn: u64) {
+        self.turn.fetch_max(turn, Ordering::AcqRel);
+    }
+
     /// Ends it if nothing is under way, all is durable, and nobody has written for a while.
     fn end(&self, idle: Duration, now: Duration) -> bool {
+        self.could_end(idle, now).is_some_and(|seen| self.end_as(seen))
+    }
+
+    /// Whether it could: the state that was seen before all else.
+    fn could_end(&self, idle: Duration, now: Duration) -> Option<u64> {
+        let seen = self.state.load(Ordering::Acquire);
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_done = now.saturating_sub(last) >= idle
+        let could = seen & UNDER_WAY_OR_ENDED == 0
+            && now.saturating_sub(last) >= idle
             && self.failed.load(Ordering::Acquire) == 0
             && self.flushed.load(Ordering::Acquire) >= self.so_far();
-        is_done
-            && self.state.compare_exchange(0, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        could.then_some(seen)
+    }
+
+    /// Ends it if no write has begun since.
+    fn end_as(&self, seen: u64) -> bool {
+        let (done, now) = (Ordering::AcqRel, Ordering::Acquire);
+        self.state.compare_exchange(seen, seen | ENDED, done, now).is_ok()
     }
 }
 
@@ -177,7 +204,15 @@ struct Open {
     writing: Arc<Writing>,
     authority: Authority,
     manager: DriveClient,
-    arguments: EndwritesArguments,
+    name: ObjectName,
+    client: u64,
+}
+
+impl Open {
+    fn arguments(&self) -> EndwritesArguments {
+        let turn = self.writing.turn.load(Ordering::Acquire);
+        EndwritesArguments { name: self.name, client: self.client, turn }
+    }
 }
 
 impl Ends {
@@ -192,14 +227,14 @@ impl Ends {
         writing: &Arc<Writing>,
         authority: impl FnOnce() -> Authority,
         manager: &DriveClient,
-        arguments: EndwritesArguments,
+        (name, client): (ObjectName, u64),
     ) {
         if writing.is_listed.swap(true, Ordering::AcqRel) {
             return;
         }
         let (writing, manager) = (Arc::clone(writing), manager.clone());
         let mut list = self.shared.lock();
-        list.open.push(Open { writing, authority: authority(), manager, arguments });
+        list.open.push(Open { writing, authority: authority(), manager, name, client });
         drop(list);
         if self.shared.host.takes_turns() {
             return;
@@ -271,11 +306,11 @@ impl Shared {
     fn tell(ended: Vec<Open>) {
         let begun: Vec<_> = ended
             .iter()
-            .map(|open| open.manager.begin_call::<Endwrites>(&open.authority, open.arguments))
+            .map(|open| open.manager.begin_call::<Endwrites>(&open.authority, open.arguments()))
             .collect();
         for (open, call) in ended.iter().zip(begun) {
             if let Err(error) = call.wait() {
-                tracing::debug!(%error, name = %open.arguments.name, "writes were not ended");
+                tracing::debug!(%error, name = %open.name, "writes were not ended");
             }
         }
     }
@@ -301,6 +336,21 @@ mod tests {
         assert!(writing.end(Duration::ZERO, Duration::ZERO) && writing.has_ended());
         assert!(writing.begin(Duration::ZERO).is_none() && writing.begin(Duration::ZERO).is_none());
         assert!(!writing.end(Duration::ZERO, Duration::ZERO), "once");
+    }
+
+    #[test]
+    fn a_write_that_came_and_failed_while_it_was_looked_at_keeps_it_from_ending() {
+        let writing = Writing::new(Duration::ZERO);
+        drop(writing.begin(Duration::ZERO).unwrap());
+        writing.flushed(writing.so_far());
+        let seen = writing.could_end(Duration::ZERO, Duration::ZERO).unwrap();
+        let failing = writing.begin(Duration::ZERO).unwrap();
+        writing.fail();
+        drop(failing);
+        assert!(!writing.end_as(seen) && !writing.has_ended());
+        writing.make_good();
+        writing.flushed(writing.so_far());
+        assert!(writing.end(Duration::ZERO, Duration::ZERO));
     }
 
     #[test]

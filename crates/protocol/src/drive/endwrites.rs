@@ -23,5 +23,8 @@ message! {
         pub name: ObjectName,
         /// Who, as it was said when a map was asked for.
         pub client: u64,
+        /// [`ObjectMap::turn`](super::ObjectMap::turn) of the last map by which it may have written. If it was given a
+        /// later one, that is not ended.
+        pub turn: u64,
     }
 }

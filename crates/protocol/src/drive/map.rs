@@ -108,6 +108,9 @@ pub struct ObjectMap {
     pub components: Vec<Component>,
     /// For each stand-in, which component's place it is about to take: it is joining, and written as that one is.
     pub stand_ins: Vec<u32>,
+    /// If copies are to be written by it: what tells it from others that the client was given, for
+    /// [`Endwrites`](super::Endwrites). Else 0.
+    pub turn: u64,
 }
 
 impl Field for ObjectMap {
@@ -119,6 +122,7 @@ impl Field for ObjectMap {
         self.is_even.put(out);
         put_array(&self.components, out);
         put_array(&self.stand_ins, out);
+        out.u64(self.turn);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -130,6 +134,7 @@ impl Field for ObjectMap {
             is_even: Field::take(input)?,
             components: take_array(input, MAX_COMPONENTS)?,
             stand_ins: take_array(input, MAX_COMPONENTS)?,
+            turn: input.u64()?,
         })
     }
 }

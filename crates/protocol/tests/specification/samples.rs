@@ -312,7 +312,10 @@ fn striping_arguments() -> Vec<Sample> {
     vec![
         message("nasd_map_arguments", &map()),
         message("nasd_setstriping_arguments", &striping()),
-        message("nasd_endwrites_arguments", &EndwritesArguments { name, client: n("client") }),
+        message(
+            "nasd_endwrites_arguments",
+            &EndwritesArguments { name, client: n("client"), turn: n("turn") },
+        ),
         message(
             "nasd_extend_arguments",
             &ExtendArguments {
@@ -544,6 +547,7 @@ fn object_map() -> ObjectMap {
             component(MemberState::Out, None),
         ],
         stand_ins: vec![n32("stand_ins")],
+        turn: n("turn"),
     }
 }
 
