@@ -191,10 +191,10 @@ impl Clerk {
         self.core.measures.names_known.add(1);
         let handle = found.ok_or(ClerkError::Manager(ManagerStatus::NotFound))?;
         let is_known = self.core.attributes.is_fresh(handle, self.core.settings.attribute_ttl);
-        if let Some(cookie) = self.core.known.wants_list(dir, is_known) {
-            if let Some(told) = self.core.list_page(caller, dir, cookie) {
-                self.core.known.listed(dir, told.next);
-            }
+        if let Some(cookie) = self.core.known.wants_list(dir, is_known)
+            && let Some(told) = self.core.list_page(caller, dir, cookie)
+        {
+            self.core.known.listed(dir, told.next);
         }
         match self.core.getattr_aged(caller, handle, self.core.settings.attribute_ttl) {
             Ok((attributes, age)) => Ok(Some(Entry { handle, attributes, age, belief })),
