@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_millis(300);
 const LONE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// How long it may take to answer; each time that it takes longer, but for the first, twice as long the next time, as it
-/// may have much to do. When the second call ends the striping manager knows whether it limps.
+/// may have much to do. When the second call ends the striping manager mostly knows whether it limps.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long one that hangs may take to say who it is.
