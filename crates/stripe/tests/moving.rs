@@ -15,7 +15,9 @@ use nasd_protocol::drive::{
     WriteArguments,
 };
 use nasd_protocol::{Region, Status};
-use nasd_stripe::{Arrangement, Ask, Components, Role, Told, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{
+    Arrangement, Ask, Components, Role, Sign, Told, VirtualDrive, VirtualDriveOptions,
+};
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
     SetAttributes,
@@ -517,6 +519,27 @@ fn what_was_made_even_is_not_compared_again() {
     let after = cell.whole.getattr(name).unwrap().fs_data_modify_time;
     assert!(after > modified, "the client has written");
     assert!(after.0 < modified.0 + 600 * SECOND, "nobody has since");
+}
+
+/// A new partition has its places by what drives can hold, so that nothing has to move at once.
+#[test]
+fn a_new_partition_is_spread_by_size() {
+    let cell = Cell::with_copies(2);
+    let large = DriveId(2);
+    for drive in cell.drives.drives() {
+        let sign = cell.drives.sign(drive).unwrap();
+        let times = if drive == large { 8 } else { 1 };
+        let sign = Sign { capacity_bytes: times * sign.capacity_bytes, ..sign };
+        cell.whole.heard(drive, Some(sign), cell.drives.now());
+    }
+    cell.whole.create_partition(LAST).unwrap();
+    for _ in 0..60 {
+        let initial = SetAttributes::default();
+        let create = CreateArguments { partition: LAST, object: None, durable: true, initial };
+        let object = cell.whole.create(&create).unwrap().object;
+        let name = ObjectName { partition: COMPONENTS_OF_LAST, object };
+        assert!(cell.drives.component(large, name).is_some(), "{name} is not on the largest");
+    }
 }
 
 /// A drive that has told of bad blocks and is away does not keep those of others from being mended.
