@@ -241,7 +241,7 @@ impl VirtualDrive {
     }
 
     /// Looks through all that a drive has which has told of bad blocks, and writes anew what it can't read. Whether
-    /// there was one. To be called now and then, by one thread.
+    /// one was looked through. To be called now and then, by one thread.
     pub fn mend_suspects(&self) -> bool {
         let waiting: Vec<DriveId> = self.suspects.lock().waiting.keys().copied().collect();
         // One that is away does not keep the others waiting.

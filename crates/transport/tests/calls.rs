@@ -265,6 +265,17 @@ fn a_stop_without_grace_fails_pending_calls() {
 }
 
 #[test]
+fn a_connection_whose_peer_waits_for_an_answer_is_not_idle() {
+    let options =
+        ServerOptions { idle_timeout: Duration::from_millis(300), ..ServerOptions::default() };
+    let server = start(options);
+    let channel = connect(&server);
+    sleep(&channel, 1500).unwrap();
+    echo(&channel, b"again---").unwrap();
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
 fn an_idle_connection_that_the_server_closed_is_found_out_before_a_call() {
     let options =
         ServerOptions { idle_timeout: Duration::from_millis(300), ..ServerOptions::default() };

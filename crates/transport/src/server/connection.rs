@@ -405,6 +405,8 @@ impl<S: Service> Connection<S> {
         ahead: Ahead,
     ) -> Result<Box<Lead<S>>, Step> {
         let mut outbox = Outbox::new();
+        let member = Arc::clone(&self.member);
+        let _under_way = member.is_waited_for();
         // With others begun, one that waits alone is left to the follower: neither waits for the other.
         let alone = if begun.is_empty() { lead.alone.take() } else { None };
         match ahead {
@@ -542,10 +544,9 @@ impl<S: Service> Watched for Connection<S> {
         };
         turn.looked = Some(0);
         turn.lain += 1;
-        let is_wanted = turn.lain >= LOOKS_AT_MOST || self.wire.has_event();
         if turn.looks > 0 {
             turn.looks -= 1;
-        } else if turn.lead.is_some() && is_wanted {
+        } else if turn.lead.is_some() && (turn.lain >= LOOKS_AT_MOST || self.wire.has_event()) {
             turn.laid_down = None;
             this.call_follower(turn, &place);
         }

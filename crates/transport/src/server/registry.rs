@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,25 @@ const KEPT_FREE: usize = 16;
 pub(super) struct Member {
     /// For how many milliseconds nothing has come.
     pub(super) idle_ms: AtomicU64,
+    /// Threads that wait for calls to be done while another one receives: the connection is not idle then.
+    pub(super) under_way: AtomicUsize,
     pub(super) standing: Standing,
+}
+
+/// A thread waits for calls to be done, as long as this lives.
+pub(super) struct UnderWay<'a>(&'a Member);
+
+impl Member {
+    pub(super) fn is_waited_for(&self) -> UnderWay<'_> {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        UnderWay(self)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// How a connection is ended from outside.
@@ -120,7 +138,11 @@ impl Registry {
         }
         let number = entries.next;
         entries.next += 1;
-        let member = Arc::new(Member { idle_ms: AtomicU64::new(0), standing });
+        let member = Arc::new(Member {
+            idle_ms: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
+            standing,
+        });
         let (is_served, is_leaving) = (false, false);
         let entry = Entry { closer, is_served, is_leaving, member: Arc::clone(&member) };
         entries.connections.insert(number, entry);

@@ -284,6 +284,12 @@ impl<'a> ServerSource<'a> {
                     return result.map_err(ReadError::Io);
                 }
             }
+            if self.member.under_way.load(Ordering::Acquire) > 0 {
+                // Its peer waits for an answer. It begins to be idle when that has it.
+                since = None;
+                self.member.idle_ms.store(0, Ordering::Relaxed);
+                continue;
+            }
             let idle = since.get_or_insert_with(Instant::now).elapsed();
             self.note_idle(idle);
             if idle >= self.options.idle_patience(self.member.standing.is_proved()) {

@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_micros(500);
 
 /// A connection, as far as it is watched.
 pub(super) trait Watched: Send + Sync {
-    /// Has a follower take the turn if something has come and the turn has lain at as many looks
+    /// Has a follower take the turn if something has come, or it has lain for long, and the turn has lain at as many looks
     /// before as its leader wished, one or more. Whether the connection is to be looked at again; if
     /// not, it asks for it when it is.
     fn relieve(&self) -> bool;
