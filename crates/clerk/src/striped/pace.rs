@@ -26,8 +26,18 @@ pub(super) struct Pace {
 impl Pace {
     /// A read of so many bytes was waited for so long.
     pub(super) fn note(&self, waited: Duration, bytes: usize) {
-        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        let sample = waited / (1 + bytes as u64 / LONG);
+        self.note_sample(sample_ns(waited, bytes));
+    }
+
+    /// The same, and it has failed: who only says no is not quick, but may be slow at that.
+    pub(super) fn note_failed(&self, waited: Duration, bytes: usize) {
+        let sample = sample_ns(waited, bytes);
+        if sample > self.mean_ns() {
+            self.note_sample(sample);
+        }
+    }
+
+    fn note_sample(&self, sample: u64) {
         // Two that come at once may lose one of them.
         let mean = self.mean_ns.load(Ordering::Relaxed);
         self.mean_ns.store(mean - mean / 8 + sample / 8, Ordering::Relaxed);
@@ -53,9 +63,26 @@ impl Pace {
     }
 }
 
+/// How long a read without any bytes would have been waited for.
+fn sample_ns(waited: Duration, bytes: usize) -> u64 {
+    let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+    waited / (1 + bytes as u64 / LONG)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_only_says_no_is_not_quick_but_may_be_slow() {
+        let pace = Pace::default();
+        (0..50).for_each(|_| pace.note(Duration::from_millis(10), 4096));
+        let before = pace.mean_ns();
+        (0..50).for_each(|_| pace.note_failed(Duration::from_micros(50), 4096));
+        assert_eq!(pace.mean_ns(), before);
+        pace.note_failed(Duration::from_secs(2), 4096);
+        assert!(pace.mean_ns() > 10 * before);
+    }
 
     #[test]
     fn who_is_far_slower_than_another_is_slow_but_for_a_try_now_and_then() {

@@ -80,9 +80,9 @@ impl ObjectPlace {
                 let member = self.reader(*column, offset)?;
                 let (authority, name) = self.usable(member)?;
                 let load = Load::of(member, into.len());
-                let outcome =
-                    member.known.note(member.client.read(authority, name, offset, into))?;
-                load.end();
+                let read = member.client.read(authority, name, offset, into);
+                load.end(&read);
+                let outcome = member.known.note(read)?;
                 member.length.store(outcome.logical_size, Ordering::Relaxed);
                 outcome
             }
@@ -146,8 +146,9 @@ impl ObjectPlace {
             let at = (offset - range.offset) as usize;
             let place = &mut into[at..at + length];
             let load = Load::of(member, length);
-            let outcome = member.known.note(member.client.read(authority, name, offset, place))?;
-            load.end();
+            let read = member.client.read(authority, name, offset, place);
+            load.end(&read);
+            let outcome = member.known.note(read)?;
             place[outcome.length..].fill(0);
             note(member, outcome, length);
         }
@@ -155,8 +156,8 @@ impl ObjectPlace {
             // How long others were waited for says nothing of this one.
             let load = load.waited_for();
             let (outcome, data) = read.wait();
+            load.end(&outcome);
             let outcome = member.known.note(outcome)?;
-            load.end();
             let mut rest = &data[..outcome.length];
             for run in runs(strips) {
                 let at = (run.offset - range.offset) as usize;
@@ -361,10 +362,14 @@ impl Load<'_> {
         self
     }
 
-    /// It has answered with what it was asked for: one that only says no is not quick.
-    fn end(self) {
+    /// It has answered.
+    fn end<T>(self, read: &Result<T, ClientError>) {
         let waited = self.0.known.elapsed().saturating_sub(self.2);
-        self.0.known.pace.note(waited, self.1 as usize);
+        let pace = &self.0.known.pace;
+        match read {
+            Ok(_) => pace.note(waited, self.1 as usize),
+            Err(_) => pace.note_failed(waited, self.1 as usize),
+        }
     }
 }
 
