@@ -37,7 +37,7 @@ const MAX_FAILED: usize = 1024;
 const RENEWAL_THREADS: usize = 2;
 
 /// Parts of directories that are listed side by side at most, and one for each that lists them.
-const LISTER_THREADS: usize = 3;
+pub(crate) const LISTER_THREADS: usize = 3;
 
 /// The threads and the memory that serve one drive: a drive that is away uses up only its own.
 pub(crate) struct Lane {

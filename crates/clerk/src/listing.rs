@@ -85,7 +85,11 @@ impl Clerk {
             return told;
         }
         let parts = missing_parts(cookie, entries, &missing);
-        self.list_parts(caller, dir, parts);
+        let end = parts.last().map(|part| part.until);
+        if self.list_parts(caller, dir, parts) {
+            // Who looks for one that is still not known does not want these again.
+            self.core.known.listed(dir, end);
+        }
         entries.iter().zip(told).map(|(entry, told)| told.or_else(|| known(entry))).collect()
     }
 
@@ -105,12 +109,15 @@ impl Clerk {
     }
 
     /// Asks for all there is to know of files in several parts of a directory side by side, and waits until all are
-    /// told, or until whoever waits is interrupted.
-    pub(crate) fn list_parts(&self, caller: &Arc<Caller>, dir: FileHandle, parts: Vec<Part>) {
+    /// told, or until whoever waits is interrupted. Whether all are.
+    pub(crate) fn list_parts(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        parts: Vec<Part>,
+    ) -> bool {
         let mut parts = parts.into_iter();
-        let Some(first) = parts.next() else {
-            return;
-        };
+        let Some(first) = parts.next() else { return true };
         let (told, all_told) = mpsc::channel::<()>();
         let is_given_up = Arc::new(AtomicBool::new(false));
         for part in parts {
@@ -127,9 +134,10 @@ impl Clerk {
             if interrupt::check().is_err() {
                 // What is asked for is told yet; what was to be asked for after it holds up nobody else.
                 is_given_up.store(true, Ordering::Relaxed);
-                return;
+                return false;
             }
         }
+        true
     }
 }
 

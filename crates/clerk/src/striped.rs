@@ -10,6 +10,7 @@ mod map;
 mod pace;
 mod transfer;
 mod writing;
+mod writings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +27,7 @@ pub(crate) use component::ComponentDrives;
 use component::{is_medium, is_of_the_drive};
 use map::{Maps, ObjectPlace};
 use writing::{Ends, Writing};
+use writings::Writings;
 
 /// How often a map that has become old is asked for anew in one operation.
 const ATTEMPTS: usize = 4;
@@ -56,6 +58,7 @@ pub(crate) struct StripedDrive {
     manager: DriveClient,
     components: Arc<ComponentDrives>,
     maps: Maps,
+    writings: Arc<Writings>,
     /// By which the striping manager knows who writes.
     client: u64,
     orders: OrderSource,
@@ -71,11 +74,13 @@ impl StripedDrive {
         components: Arc<ComponentDrives>,
         client: u64,
     ) -> StripedDrive {
-        let ends = Ends::new(Arc::clone(&components.host));
+        let writings = Arc::new(Writings::new(Arc::clone(&components.host)));
+        let ends = Ends::new(Arc::clone(&components.host), Arc::clone(&writings));
         StripedDrive {
             manager,
             components,
             maps: Maps::default(),
+            writings,
             client,
             orders: OrderSource::new(),
             breadth: AtomicU32::new(1),
@@ -143,7 +148,7 @@ impl StripedDrive {
         let mut refusals = 0;
         let write = |place: &Arc<ObjectPlace>| {
             let before = self.orders.latest();
-            let order = self.begin_write(grant, place)?;
+            let order = self.draw_order(place);
             let Some(_under_way) = place.writing.begin(self.now()) else {
                 // It has ended just now.
                 return Err(ClientError::Refused(Status::RefusedExpired));
@@ -279,21 +284,13 @@ impl StripedDrive {
         self.now().saturating_sub(then)
     }
 
-    /// What a write of copies needs: an order, and that somebody looks after its end. Of what is kept once
-    /// nothing.
-    fn begin_write(
-        &self,
-        grant: &Grant,
-        place: &Arc<ObjectPlace>,
-    ) -> Result<Option<WriteOrder>, ClientError> {
+    /// The order that a write of copies needs; one of what is kept once has none.
+    fn draw_order(&self, place: &ObjectPlace) -> Option<WriteOrder> {
         if !place.has_copies() {
-            return Ok(None);
+            return None;
         }
-        let authority = || grant.authority.clone();
-        let who = (grant.handle.name(), self.client);
-        self.ends.watch(&place.writing, authority, &self.manager, who);
         let times = place.members.iter().map(|member| member.client.drive_time());
-        Ok(Some(self.orders.draw(times.max().unwrap_or_default(), self.client)))
+        Some(self.orders.draw(times.max().unwrap_or_default(), self.client))
     }
 
     /// Whether a map may be read by without asking. Without copies nobody stands in for a drive that is away, and one
@@ -332,8 +329,9 @@ impl StripedDrive {
         {
             return Ok(self.in_time(grant, end, place));
         }
-        // What was written once will be written again.
-        let write = end.is_some() || known.is_some_and(|place| place.writes);
+        // Who has not ended his writes goes on. Who has may only want to read what he wrote, and would never end what he
+        // does not begin: until his turn is over, nobody knew that.
+        let write = end.is_some() || known.is_some_and(|place| place.is_written());
         self.ask_where(&self.manager, grant, write, end)
     }
 
@@ -349,7 +347,7 @@ impl StripedDrive {
             return Arc::clone(place);
         }
         // Who has not written by it has no need of those that allow writing.
-        let write = end.is_some() || (place.writes && place.writing.so_far() > 0);
+        let write = end.is_some() || place.is_written();
         let manager = self.manager.with_retry(RetryPolicy::within(RENEWAL_PATIENCE));
         match self.ask_where(&manager, grant, write, end) {
             Ok(fresh) => fresh,
@@ -376,8 +374,13 @@ impl StripedDrive {
         let asked = self.now();
         let map = manager.map(&authority, &arguments)?;
         self.maps.heard(asked, map.generation);
-        let writing = self.maps.writing(name, self.now());
-        writing.may_begin_at(map.turn);
+        let writing = self.writings.under(name, map.turn, asked);
+        let writing = writing.ok_or(ClientError::Drive(Status::Busy))?;
+        if map.turn != 0 {
+            // Whether anything is written by it or not: the striping manager waits until it has ended.
+            let authority = || grant.authority.clone();
+            self.ends.watch(&writing, authority, &self.manager, (name, self.client));
+        }
         let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing);
         let place = Arc::new(place.map_err(|error| match is_of_an_old_map(&error) {
             // It has become old just now, which says nothing of the capability that was shown for it.

@@ -309,7 +309,8 @@ impl Client {
         self.write_range(object, range, durable);
     }
 
-    fn write_range(&self, object: Object, range: ByteRange, durable: bool) {
+    /// Writes.
+    pub fn write_range(&self, object: Object, range: ByteRange, durable: bool) {
         let Some(id) = self.object(object) else { return };
         let (offset, end) = (range.offset, range.end());
         let mut shared = lock(&self.shared);

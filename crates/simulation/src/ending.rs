@@ -29,7 +29,7 @@ const TO_LOOK: Duration = Duration::from_secs(60);
 /// Where components are.
 const COMPONENTS: PartitionId = PartitionId(PARTITION.0 + (1 << 30));
 
-/// Runs something as a client does, and waits for it.
+/// Runs something as a new client does, and waits for it.
 fn as_client(
     cell: &mut Cell,
     place: usize,
@@ -37,8 +37,19 @@ fn as_client(
     work: impl FnOnce(&Client) -> Result<(), String> + Send + 'static,
 ) {
     let client = cell.client(place);
+    as_this_client(cell, &client, what, work);
+    cell.time.kill(client.process);
+}
+
+/// The same as one that there is, and goes on after it.
+pub(crate) fn as_this_client(
+    cell: &Cell,
+    client: &Arc<Client>,
+    what: &str,
+    work: impl FnOnce(&Client) -> Result<(), String> + Send + 'static,
+) {
     let is_done = Arc::new(AtomicBool::new(false));
-    let (own, done, time) = (Arc::clone(&client), Arc::clone(&is_done), Arc::clone(&cell.time));
+    let (own, done, time) = (Arc::clone(client), Arc::clone(&is_done), Arc::clone(&cell.time));
     cell.time.spawn(client.process, move || {
         if let Err(why) = work(&own) {
             time.fail(why);
@@ -52,10 +63,9 @@ fn as_client(
             cell.time.fail(format!("it takes too long to {what}"));
         }
     }
-    cell.time.kill(client.process);
 }
 
-fn objects(cell: &Cell) -> Vec<(Object, ObjectId)> {
+pub(crate) fn objects(cell: &Cell) -> Vec<(Object, ObjectId)> {
     lock(&cell.shared).objects.iter().map(|(object, id)| (*object, *id)).collect()
 }
 
@@ -109,7 +119,7 @@ fn is_settled(cell: &mut Cell) -> Result<(), String> {
 }
 
 /// The maps of all objects, logs too.
-fn maps(cell: &mut Cell) -> BTreeMap<ObjectId, ObjectMap> {
+pub(crate) fn maps(cell: &mut Cell) -> BTreeMap<ObjectId, ObjectMap> {
     let all: Vec<ObjectId> =
         objects(cell).into_iter().map(|(_, id)| id).chain(logs(cell)).collect();
     let found = Arc::new(std::sync::Mutex::new(BTreeMap::new()));

@@ -19,6 +19,8 @@ mod run;
 mod sabotage;
 mod serving;
 mod turns;
+#[cfg(test)]
+mod written;
 
 pub use plan::{Faults, Habits, Plan, Sabotage};
 pub use run::{Report, run, trace};

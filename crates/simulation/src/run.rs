@@ -66,10 +66,10 @@ pub(crate) struct Cell {
 /// What is not as it must be, with the last events.
 pub fn run(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Report, String> {
     let (plan, random) = plan_of(seed, change);
-    let (told, _) = run_plan(&plan, random.clone(), 0);
+    let (told, _) = run_plan(&plan, random.clone(), 0, Cell::live);
     told.map_err(|_| {
         // It does the same once more, and tells what.
-        let (told, last) = run_plan(&plan, random, TOLD);
+        let (told, last) = run_plan(&plan, random, TOLD, Cell::live);
         let why = match told {
             Err(why) => why,
             Ok(_) => "failed, but not when it was run once more".to_owned(),
@@ -85,7 +85,25 @@ pub fn trace(
     most: usize,
 ) -> (Result<Report, String>, Vec<String>) {
     let (plan, random) = plan_of(seed, change);
-    run_plan(&plan, random, most)
+    run_plan(&plan, random, most, Cell::live)
+}
+
+/// The same of a cell in which nothing happens but what `live` does, once it has begun.
+#[cfg(test)]
+pub(crate) fn act(
+    seed: u64,
+    change: impl FnOnce(&mut Plan),
+    live: impl FnOnce(&mut Cell),
+) -> Result<Report, String> {
+    let (plan, random) = plan_of(seed, change);
+    let live = |cell: &mut Cell| {
+        if cell.begin() {
+            live(cell);
+        }
+        0
+    };
+    let (told, last) = run_plan(&plan, random, TOLD, live);
+    told.map_err(|why| format!("{}\n{why}", last.join("\n")))
 }
 
 fn plan_of(seed: u64, change: impl FnOnce(&mut Plan)) -> (Plan, Random) {
@@ -95,11 +113,17 @@ fn plan_of(seed: u64, change: impl FnOnce(&mut Plan)) -> (Plan, Random) {
     (plan, random)
 }
 
-fn run_plan(plan: &Plan, random: Random, told: usize) -> (Result<Report, String>, Vec<String>) {
+/// Runs a cell by a plan; `live` does what is to happen, and answers how many faults there were.
+fn run_plan(
+    plan: &Plan,
+    random: Random,
+    told: usize,
+    live: impl FnOnce(&mut Cell) -> u64,
+) -> (Result<Report, String>, Vec<String>) {
     let time = Time::begin(told);
     let lived = catch_unwind(AssertUnwindSafe(|| {
         let mut cell = Cell::new(&time, plan.clone(), random);
-        let faults = cell.live();
+        let faults = live(&mut cell);
         let shared = lock(&cell.shared);
         let (done, failed) = (shared.done, shared.failed);
         let expired = cell.drives.iter().map(|drive| drive.expired()).sum();

@@ -63,6 +63,19 @@ impl Suspects {
         known.told.retain(|drive, _| drives.contains(drive));
         known.waiting.retain(|drive, _| drives.contains(drive));
     }
+
+    /// From where on a drive is to be looked through, if it is: who takes it does that.
+    fn take(&self, drive: DriveId) -> Option<ObjectName> {
+        self.lock().waiting.remove(&drive)
+    }
+
+    /// It could not be looked through further than that; unless it was removed, or has told of more, meanwhile.
+    fn put_back(&self, drive: DriveId, at: ObjectName) {
+        let mut known = self.lock();
+        if known.told.contains_key(&drive) {
+            known.waiting.entry(drive).or_insert(at);
+        }
+    }
 }
 
 /// Whether somebody has an object's lock for what is done to it.
@@ -250,13 +263,13 @@ impl VirtualDrive {
 
     /// The same for one of them: whether it was looked through.
     fn mend_suspect(&self, drive: DriveId) -> bool {
-        let Some(mut at) = self.suspects.lock().waiting.remove(&drive) else { return false };
+        let Some(mut at) = self.suspects.take(drive) else { return false };
         match self.mend_drive(drive, &mut at) {
             Ok(bytes) => tracing::info!(%drive, bytes, "bad blocks of a drive were looked for"),
             Err(status) => {
                 tracing::debug!(%drive, %status, %at, "bad blocks can't be looked for yet");
-                // What was looked at is not looked at again, unless more was found meanwhile.
-                self.suspects.lock().waiting.entry(drive).or_insert(at);
+                // What was looked at is not looked at again.
+                self.suspects.put_back(drive, at);
                 return false;
             }
         }
@@ -394,5 +407,22 @@ mod tests {
         let cut: Vec<_> = steps(piece(60_000, 100_000), PIECE).collect();
         assert_eq!(cut, [piece(60_000, 5536), piece(PIECE, PIECE), piece(2 * PIECE, 28_928)]);
         assert_eq!(steps(piece(7, 0), PIECE).count(), 0);
+    }
+
+    #[test]
+    fn who_is_removed_while_it_is_looked_through_is_not_looked_through_any_more() {
+        let (suspects, drive, other) = (Suspects::default(), DriveId(7), DriveId(8));
+        let further = ObjectName { object: ObjectId(START.object.0 + 9), ..START };
+        suspects.heard(drive, 3);
+        assert_eq!(suspects.take(drive), Some(START));
+        assert_eq!(suspects.take(drive), None, "another one does");
+        suspects.put_back(drive, further);
+        assert_eq!(suspects.take(drive), Some(further));
+        suspects.heard(drive, 4);
+        suspects.put_back(drive, further);
+        assert_eq!(suspects.take(drive), Some(START), "more was found meanwhile");
+        suspects.keep(&[other]);
+        suspects.put_back(drive, further);
+        assert_eq!(suspects.take(drive), None);
     }
 }

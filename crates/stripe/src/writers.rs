@@ -31,7 +31,8 @@ struct Known {
     /// All of them, by when each may be looked at.
     due: BTreeSet<(Timestamp, ObjectName)>,
     /// The last turn that somebody was given. They begin with the time, so that those of an earlier life of the striping
-    /// manager are others.
+    /// manager are others, unless the clock was set back: then one who tells a turn of before, which happens to be his
+    /// of now too, ends what he may still write.
     turn: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nasd_capability::CAPABILITY_BYTES;
@@ -26,7 +26,7 @@ const RENEW_AFTER: f64 = 0.75;
 const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Most maps that are kept.
-const MOST: usize = 8192;
+pub(super) const MOST: usize = 8192;
 
 /// A component, and by what authority it is used.
 pub(super) struct Member {
@@ -163,6 +163,11 @@ impl ObjectPlace {
         !self.writing.has_ended() && end.is_none_or(|end| self.writes && reaches(end))
     }
 
+    /// Whether something was written by it or another map of the object, and has not ended.
+    pub(super) fn is_written(&self) -> bool {
+        self.writes && self.writing.so_far() > 0 && !self.writing.has_ended()
+    }
+
     /// Whether its capabilities are about to expire; says so to one who asks, who has a map in time for all.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         self.renewal.is_due(now)
@@ -229,8 +234,6 @@ fn state_of(component: &Component) -> MemberState {
 #[derive(Default)]
 pub(super) struct Maps {
     known: Mutex<Known>,
-    /// What is written of objects, whatever the maps.
-    writings: Mutex<HashMap<ObjectName, Weak<Writing>>>,
     pub(super) instances: Instances,
     pub(super) lease: Lease,
 }
@@ -271,21 +274,6 @@ impl Maps {
         let mut known = self.lock();
         known.old.remove(&key);
         known.put(key, place);
-    }
-
-    /// The writes of an object that have not ended, or a beginning of others.
-    pub(super) fn writing(&self, name: ObjectName, now: Duration) -> Arc<Writing> {
-        let mut writings = self.writings.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = writings.get(&name).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|known| !known.has_ended()) {
-            return known;
-        }
-        if writings.len() >= MOST {
-            writings.retain(|_, writing| writing.strong_count() > 0);
-        }
-        let writing = Arc::new(Writing::new(now));
-        writings.insert(name, Arc::downgrade(&writing));
-        writing
     }
 
     /// A map has become old: it goes, unless there is a newer one already.

@@ -13,6 +13,8 @@ use nasd_client::{Authority, DriveClient, Host};
 use nasd_protocol::drive::{Endwrites, EndwritesArguments};
 use nasd_types::{DriveId, ObjectName};
 
+use super::writings::Writings;
+
 /// How often it is looked who has ended.
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -64,11 +66,12 @@ struct Given {
 pub(super) struct UnderWay<'a>(&'a Writing);
 
 impl Writing {
-    pub(super) fn new(now: Duration) -> Writing {
+    /// Writes that may be made by a map of that turn.
+    pub(super) fn new(turn: u64, now: Duration) -> Writing {
         Writing {
             state: AtomicU64::new(0),
             begun: AtomicU64::new(0),
-            turn: AtomicU64::new(0),
+            turn: AtomicU64::new(turn),
             flushed: AtomicU64::new(0),
             failed: AtomicU32::new(0),
             last: Mutex::new(now),
@@ -153,13 +156,9 @@ impl Writing {
         self.turn.fetch_max(turn, Ordering::AcqRel);
     }
 
-    /// Ends it if nothing is under way, all is durable, and nobody has written for a while.
-    fn end(&self, idle: Duration, now: Duration) -> bool {
-        self.could_end(idle, now).is_some_and(|seen| self.end_as(seen))
-    }
-
-    /// Whether it could: the state that was seen before all else.
-    fn could_end(&self, idle: Duration, now: Duration) -> Option<u64> {
+    /// Whether it could be ended, as nothing is under way, all is durable, and nobody has written for a while: the state
+    /// that was seen before all else.
+    pub(super) fn could_end(&self, idle: Duration, now: Duration) -> Option<u64> {
         let seen = self.state.load(Ordering::Acquire);
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let could = seen & UNDER_WAY_OR_ENDED == 0
@@ -169,10 +168,11 @@ impl Writing {
         could.then_some(seen)
     }
 
-    /// Ends it if no write has begun since.
-    fn end_as(&self, seen: u64) -> bool {
+    /// Ends it if no write has begun since; the turn of the last map that they may have been made by.
+    pub(super) fn end_as(&self, seen: u64) -> Option<u64> {
         let (done, now) = (Ordering::AcqRel, Ordering::Acquire);
-        self.state.compare_exchange(seen, seen | ENDED, done, now).is_ok()
+        let ended = self.state.compare_exchange(seen, seen | ENDED, done, now);
+        ended.is_ok().then(|| self.turn.load(Ordering::Acquire))
     }
 }
 
@@ -190,6 +190,7 @@ pub(super) struct Ends {
 
 struct Shared {
     host: Arc<dyn Host>,
+    writings: Arc<Writings>,
     list: Mutex<List>,
     changed: Condvar,
 }
@@ -209,15 +210,15 @@ struct Open {
 }
 
 impl Open {
-    fn arguments(&self) -> EndwritesArguments {
-        let turn = self.writing.turn.load(Ordering::Acquire);
+    /// Of writes that have ended by this turn.
+    fn arguments(&self, turn: u64) -> EndwritesArguments {
         EndwritesArguments { name: self.name, client: self.client, turn }
     }
 }
 
 impl Ends {
-    pub(super) fn new(host: Arc<dyn Host>) -> Ends {
-        let shared = Shared { host, list: Mutex::default(), changed: Condvar::new() };
+    pub(super) fn new(host: Arc<dyn Host>, writings: Arc<Writings>) -> Ends {
+        let shared = Shared { host, writings, list: Mutex::default(), changed: Condvar::new() };
         Ends { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
@@ -291,24 +292,34 @@ impl Shared {
 
     /// Ends what nobody has written for so long.
     fn look(&self, idle: Duration) {
+        Shared::tell(self.take_ended(idle));
+    }
+
+    /// Those that have ended, with the turns that they did by.
+    fn take_ended(&self, idle: Duration) -> Vec<(Open, u64)> {
         let now = self.host.elapsed();
         let mut list = self.lock();
-        let (ended, open): (Vec<_>, Vec<_>) = std::mem::take(&mut list.open)
-            .into_iter()
-            .partition(|open| open.writing.end(idle, now));
-        list.open = open;
-        list.open.retain(|open| !open.writing.is_given_up(now));
-        drop(list);
-        Shared::tell(ended);
+        let (mut ended, mut still_open) = (Vec::new(), Vec::new());
+        for open in std::mem::take(&mut list.open) {
+            match self.writings.end(&open.writing, idle, now) {
+                Some(turn) => ended.push((open, turn)),
+                None if open.writing.is_given_up(now) => {}
+                None => still_open.push(open),
+            }
+        }
+        list.open = still_open;
+        ended
     }
 
     /// Tells the striping manager; one that does not hear it waits until capabilities have ended.
-    fn tell(ended: Vec<Open>) {
+    fn tell(ended: Vec<(Open, u64)>) {
         let begun: Vec<_> = ended
             .iter()
-            .map(|open| open.manager.begin_call::<Endwrites>(&open.authority, open.arguments()))
+            .map(|(open, turn)| {
+                open.manager.begin_call::<Endwrites>(&open.authority, open.arguments(*turn))
+            })
             .collect();
-        for (open, call) in ended.iter().zip(begun) {
+        for ((open, _), call) in ended.iter().zip(begun) {
             if let Err(error) = call.wait() {
                 tracing::debug!(%error, name = %open.name, "writes were not ended");
             }
@@ -320,42 +331,48 @@ impl Shared {
 mod tests {
     use super::*;
 
+    /// Ends it as [`Writings`] does.
+    fn end(writing: &Writing, idle: Duration) -> bool {
+        let seen = writing.could_end(idle, Duration::ZERO);
+        seen.is_some_and(|seen| writing.end_as(seen).is_some())
+    }
+
     #[test]
     fn writing_ends_when_all_is_durable_and_not_before() {
-        let writing = Writing::new(Duration::ZERO);
+        let writing = Writing::new(1, Duration::ZERO);
         let first = writing.begin(Duration::ZERO).unwrap();
-        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "one is under way");
+        assert!(!end(&writing, Duration::ZERO), "one is under way");
         drop(first);
-        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "it is not durable");
+        assert!(!end(&writing, Duration::ZERO), "it is not durable");
         let count = writing.so_far();
         drop(writing.begin(Duration::ZERO).unwrap());
         writing.flushed(count);
-        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "one more was begun");
+        assert!(!end(&writing, Duration::ZERO), "one more was begun");
         writing.flushed(writing.so_far());
-        assert!(!writing.end(Duration::from_secs(60), Duration::ZERO), "lately");
-        assert!(writing.end(Duration::ZERO, Duration::ZERO) && writing.has_ended());
+        assert!(!end(&writing, Duration::from_secs(60)), "lately");
+        assert!(end(&writing, Duration::ZERO) && writing.has_ended());
         assert!(writing.begin(Duration::ZERO).is_none() && writing.begin(Duration::ZERO).is_none());
-        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "once");
+        assert!(!end(&writing, Duration::ZERO), "once");
     }
 
     #[test]
     fn a_write_that_came_and_failed_while_it_was_looked_at_keeps_it_from_ending() {
-        let writing = Writing::new(Duration::ZERO);
+        let writing = Writing::new(1, Duration::ZERO);
         drop(writing.begin(Duration::ZERO).unwrap());
         writing.flushed(writing.so_far());
         let seen = writing.could_end(Duration::ZERO, Duration::ZERO).unwrap();
         let failing = writing.begin(Duration::ZERO).unwrap();
         writing.fail();
         drop(failing);
-        assert!(!writing.end_as(seen) && !writing.has_ended());
+        assert!(writing.end_as(seen).is_none() && !writing.has_ended());
         writing.make_good();
         writing.flushed(writing.so_far());
-        assert!(writing.end(Duration::ZERO, Duration::ZERO));
+        assert!(end(&writing, Duration::ZERO));
     }
 
     #[test]
     fn a_drive_has_all_durable_when_it_was_told_so_after_the_last_write() {
-        let (writing, drive) = (Writing::new(Duration::ZERO), DriveId(7));
+        let (writing, drive) = (Writing::new(1, Duration::ZERO), DriveId(7));
         assert!(!writing.is_durable_at(drive), "of before nothing is known");
         let before = writing.written_to(drive);
         writing.wrote_to(drive);
@@ -368,12 +385,12 @@ mod tests {
 
     #[test]
     fn who_failed_does_not_say_that_copies_are_the_same() {
-        let writing = Writing::new(Duration::ZERO);
+        let writing = Writing::new(1, Duration::ZERO);
         drop(writing.begin(Duration::ZERO).unwrap());
         writing.fail();
         writing.flushed(writing.so_far());
-        assert!(!writing.end(Duration::ZERO, Duration::ZERO));
+        assert!(!end(&writing, Duration::ZERO));
         writing.make_good();
-        assert!(writing.end(Duration::ZERO, Duration::ZERO));
+        assert!(end(&writing, Duration::ZERO));
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::sessions::GivesUp;
 use super::{cell, eventually, new_file, root, settings};
+use crate::core::LISTER_THREADS;
 use crate::fake::FakeCell;
 use crate::listing::Part;
 use crate::wire::DirectoryEntry;
@@ -58,6 +59,22 @@ fn all_files_of_all_parts_are_known_and_no_others() {
 }
 
 #[test]
+fn lookups_go_on_where_a_list_has_ended() {
+    let (_cell, clerk, entries) = listed(20 * PAGE);
+    // As if the manager, which the fake one does not, had granted a lease.
+    let names = &clerk.core.known;
+    names.good_until(Instant::now() + Duration::from_secs(60));
+    let number = names.wants_lease(clerk.root(), true).unwrap();
+    names.leased(clerk.root(), number, true);
+    clerk.readdir(&root(), clerk.root(), 0, 10_000).unwrap();
+    let told = clerk.listed_files(&root(), clerk.root(), 0, &entries[..3 * PAGE]);
+    assert!(told.iter().all(Option::is_some));
+    let wants = || names.wants_list(clerk.root(), false);
+    let asked_for = [wants(), wants()].into_iter().flatten().next();
+    assert_eq!(asked_for, Some(entries[3 * PAGE - 1].cookie));
+}
+
+#[test]
 fn whoever_is_interrupted_does_not_wait_for_a_manager_that_is_away() {
     let (cell, clerk, entries) = listed(8 * PAGE);
     let parts = (0..8).map(|number| part(&entries, number * PAGE, (number + 1) * PAGE)).collect();
@@ -75,10 +92,11 @@ fn whoever_is_interrupted_does_not_wait_for_a_manager_that_is_away() {
     });
     assert!(began.elapsed() < Duration::from_secs(5), "it waits for {:?}", settings().deadline);
     cell.set_manager_runs(true);
+    let asked_for = (1 + LISTER_THREADS) * PAGE;
     // What was asked for goes on, but for the part that he asked for himself; no more is.
     eventually("what was asked for is told", || {
-        known(&clerk, &entries[PAGE..4 * PAGE]).into_iter().all(|is_known| is_known)
+        known(&clerk, &entries[PAGE..asked_for]).into_iter().all(|is_known| is_known)
     });
     thread::sleep(Duration::from_millis(100));
-    assert!(known(&clerk, &entries[4 * PAGE..]).into_iter().all(|is_known| !is_known));
+    assert!(known(&clerk, &entries[asked_for..]).into_iter().all(|is_known| !is_known));
 }
