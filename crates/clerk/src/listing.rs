@@ -109,7 +109,7 @@ impl Clerk {
     }
 
     /// Asks for all there is to know of files in several parts of a directory side by side, and waits until all are
-    /// told, or until whoever waits is interrupted. Whether all are.
+    /// told, or until whoever waits is interrupted. Whether all are told.
     pub(crate) fn list_parts(
         &self,
         caller: &Arc<Caller>,
@@ -118,26 +118,30 @@ impl Clerk {
     ) -> bool {
         let mut parts = parts.into_iter();
         let Some(first) = parts.next() else { return true };
-        let (told, all_told) = mpsc::channel::<()>();
+        let (told, parts_told) = mpsc::channel();
         let is_given_up = Arc::new(AtomicBool::new(false));
         for part in parts {
             let (core, caller, told) = (Arc::clone(&self.core), Arc::clone(caller), told.clone());
             let is_given_up = Arc::clone(&is_given_up);
             self.core.listers.submit(move || {
-                core.list_part(&caller, dir, part, &is_given_up);
-                drop(told);
+                // Whoever has given up does not hear it.
+                let _ = told.send(core.list_part(&caller, dir, part, &is_given_up));
             });
         }
         drop(told);
-        self.core.list_part(caller, dir, first, &is_given_up);
-        while all_told.recv_timeout(INTERRUPT_CHECK) == Err(RecvTimeoutError::Timeout) {
-            if interrupt::check().is_err() {
-                // What is asked for is told yet; what was to be asked for after it holds up nobody else.
-                is_given_up.store(true, Ordering::Relaxed);
-                return false;
+        let mut are_all_told = self.core.list_part(caller, dir, first, &is_given_up);
+        loop {
+            match parts_told.recv_timeout(INTERRUPT_CHECK) {
+                Ok(is_told) => are_all_told &= is_told,
+                Err(RecvTimeoutError::Disconnected) => return are_all_told,
+                Err(RecvTimeoutError::Timeout) if interrupt::check().is_ok() => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    // What is asked for is told yet; what was to be asked for after it holds up nobody else.
+                    is_given_up.store(true, Ordering::Relaxed);
+                    return false;
+                }
             }
         }
-        true
     }
 }
 
@@ -176,27 +180,28 @@ fn missing_parts(cookie: u64, entries: &[DirectoryEntry], missing: &[usize]) -> 
 }
 
 impl Core {
-    /// Asks for all there is to know of the files in a part of a directory, if somebody wants to know it.
+    /// Asks for all there is to know of the files in a part of a directory, if somebody wants to know it. Whether all of it
+    /// is told.
     fn list_part(
         &self,
         caller: &Arc<Caller>,
         dir: FileHandle,
         part: Part,
         is_given_up: &AtomicBool,
-    ) {
+    ) -> bool {
         let mut after = part.after;
         for _ in 0..MAX_PAGES {
             if is_given_up.load(Ordering::Relaxed) {
-                return;
+                return false;
             }
-            let told = self.list_page(caller, dir, after);
             // Where there are no files, their drive may be away.
-            let next = told.filter(|told| told.files > 0).and_then(|told| told.next);
-            match next {
-                Some(next) if next > after && next < part.until => after = next,
-                _ => return,
+            let told = self.list_page(caller, dir, after).filter(|told| told.files > 0);
+            match told.map(|told| told.next) {
+                Some(Some(next)) if next > after && next < part.until => after = next,
+                told => return told.is_some(),
             }
         }
+        false
     }
 
     /// Asks for all there is to know of a directory's next files, if that is answered.

@@ -389,6 +389,9 @@ pub struct RemoteDrives {
 /// A drive of the volume.
 struct RemoteDrive {
     client: DriveClient,
+    /// By which its striping manager knows who writes: another one for each way, as one does not tell of the writes of
+    /// another.
+    number: u64,
     /// If it is a virtual one, the way to its component drives. Known when it was asked first.
     striped: OnceLock<Option<StripedDrive>>,
 }
@@ -403,10 +406,12 @@ impl RemoteDrives {
     /// From now on a drive is at this address.
     pub fn reach(&self, drive: DriveId, address: &str) {
         let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
-        if drives.get(&drive).is_none_or(|known| known.client.address() != address) {
+        let known = drives.get(&drive);
+        if known.is_none_or(|known| known.client.address() != address) {
+            let number = known.map_or(self.number, |_| self.components.host.random());
             let client = DriveClient::tcp(address, Some(drive), &self.connect);
-            let known = RemoteDrive { client, striped: OnceLock::new() };
-            drives.insert(drive, Arc::new(known));
+            let way = RemoteDrive { client, number, striped: OnceLock::new() };
+            drives.insert(drive, Arc::new(way));
         }
     }
 
@@ -448,7 +453,7 @@ impl RemoteDrives {
                 };
                 let way = || {
                     let components = Arc::clone(&self.components);
-                    StripedDrive::new(drive.client.clone(), components, self.number)
+                    StripedDrive::new(drive.client.clone(), components, drive.number)
                 };
                 drive.striped.get_or_init(|| told.then(way))
             }

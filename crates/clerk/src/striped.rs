@@ -68,7 +68,7 @@ pub(crate) struct StripedDrive {
 }
 
 impl StripedDrive {
-    /// `client` is another number for each clerk.
+    /// `client` is another number for each of them.
     pub(crate) fn new(
         manager: DriveClient,
         components: Arc<ComponentDrives>,
@@ -230,7 +230,7 @@ impl StripedDrive {
         let mut waits = 0;
         loop {
             let place = match self.place(grant, end) {
-                // A component drive that was to tell how long its component is.
+                // A component drive that was to tell how long its component is; or the map has become old on its way.
                 Err(error) if is_of_the_drive(&error) && self.is_patient(begun) => {
                     self.pause_before_another(waits, &error)?;
                     waits += 1;
@@ -329,8 +329,8 @@ impl StripedDrive {
         {
             return Ok(self.in_time(grant, end, place));
         }
-        // Who has not ended his writes goes on. Who has may only want to read what he wrote, and would never end what he
-        // does not begin: until his turn is over, nobody knew that.
+        // Who has not ended his writes goes on. Who has may only want to read what he wrote: as one who may write he would
+        // keep others from reading any copy.
         let write = end.is_some() || known.is_some_and(|place| place.is_written());
         self.ask_where(&self.manager, grant, write, end)
     }
@@ -374,19 +374,24 @@ impl StripedDrive {
         let asked = self.now();
         let map = manager.map(&authority, &arguments)?;
         self.maps.heard(asked, map.generation);
-        let writing = self.writings.under(name, map.turn, asked);
-        let writing = writing.ok_or(ClientError::Drive(Status::Busy))?;
-        if map.turn != 0 {
+        // What has become old on its way says nothing of the capability that was shown for it.
+        let is_old = || ClientError::Drive(Status::Busy);
+        let turn = map.turn;
+        let writing = self.writings.under(name, turn, asked).ok_or_else(is_old)?;
+        // Drives may take long to tell what is needed to write.
+        let _hold = (turn != 0).then(|| writing.hold(self.now())).flatten();
+        if turn != 0 {
             // Whether anything is written by it or not: the striping manager waits until it has ended.
             let authority = || grant.authority.clone();
             self.ends.watch(&writing, authority, &self.manager, (name, self.client));
         }
-        let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing);
+        let own = Arc::clone(&writing);
+        let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, own);
         let place = Arc::new(place.map_err(|error| match is_of_an_old_map(&error) {
-            // It has become old just now, which says nothing of the capability that was shown for it.
-            true => ClientError::Drive(Status::Busy),
+            true => is_old(),
             false => error,
         })?);
+        writing.touch(self.now());
         self.breadth.fetch_max(u32::from(place.shape.width()), Ordering::Relaxed);
         self.maps.keep(grant, &place);
         Ok(place)

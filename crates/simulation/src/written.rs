@@ -47,8 +47,9 @@ fn read(cell: &Cell, client: &Arc<Client>) {
 }
 
 fn in_a_calm_cell(live: impl FnOnce(&mut Cell)) {
-    if let Err(why) = act(1, make_calm, live) {
-        panic!("{why}");
+    match act(1, make_calm, live) {
+        Ok(report) => assert_eq!(report.failed, 0),
+        Err(why) => panic!("{why}"),
     }
 }
 
@@ -71,6 +72,7 @@ fn who_reads_what_he_wrote_does_not_count_as_one_who_writes() {
         let writer = cell.client(0);
         write(cell, &writer);
         read(cell, &writer);
+        assert!(!is_even(cell), "he may go on");
         cell.time.sleep(SOON);
         for _again in [false, true] {
             read(cell, &writer);

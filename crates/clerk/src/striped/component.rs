@@ -125,7 +125,7 @@ pub(super) fn is_medium(status: Status) -> bool {
 pub(crate) struct ComponentDrives {
     connect: ConnectOptions,
     /// Whose time it goes by.
-    pub(super) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn Host>,
     drives: RwLock<HashMap<DriveId, Arc<ComponentDrive>>>,
     pub(super) spare: Arc<Spare>,
 }

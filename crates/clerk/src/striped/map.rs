@@ -163,7 +163,7 @@ impl ObjectPlace {
         !self.writing.has_ended() && end.is_none_or(|end| self.writes && reaches(end))
     }
 
-    /// Whether something was written by it or another map of the object, and has not ended.
+    /// Whether it allows writing, and something was written by it, or by others that did, and has not ended.
     pub(super) fn is_written(&self) -> bool {
         self.writes && self.writing.so_far() > 0 && !self.writing.has_ended()
     }

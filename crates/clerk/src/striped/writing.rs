@@ -1,4 +1,5 @@
-//! Writes of copies, from the first of an object until the striping manager is told that they have ended.
+//! Writes of copies, from the first map that allows some of an object until the striping manager is told that they have
+//! ended.
 //!
 //! As long as somebody may write copies, readers take the first of each; so a clerk that has written, and
 //! whose writes are durable on all copies, says so soon, and asks for a new map before it writes again.
@@ -46,7 +47,7 @@ pub(super) struct Writing {
     flushed: AtomicU64,
     /// Writes that failed and were not made again: copies may differ.
     failed: AtomicU32,
-    /// When one began last, by the host's clock.
+    /// When one began last, or a map came that allows some, by the host's clock.
     last: Mutex<Duration>,
     is_listed: AtomicBool,
     /// What each component drive was given.
@@ -62,7 +63,7 @@ struct Given {
     is_known: bool,
 }
 
-/// A write that is under way.
+/// A write that is under way, or that may begin soon.
 pub(super) struct UnderWay<'a>(&'a Writing);
 
 impl Writing {
@@ -111,14 +112,25 @@ impl Writing {
 
     /// Begins a write; `None` where the striping manager was told that there are no more.
     pub(super) fn begin(&self, now: Duration) -> Option<UnderWay<'_>> {
+        let under_way = self.hold(now)?;
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        Some(under_way)
+    }
+
+    /// Keeps them from ending though nothing is written yet; `None` where they have.
+    pub(super) fn hold(&self, now: Duration) -> Option<UnderWay<'_>> {
         let before = self.state.fetch_add(BEGUN, Ordering::AcqRel);
-        let under_way = UnderWay(self);
+        let hold = UnderWay(self);
         if before & ENDED != 0 {
             return None;
         }
-        self.begun.fetch_add(1, Ordering::AcqRel);
+        self.touch(now);
+        Some(hold)
+    }
+
+    /// Somebody is about to write.
+    pub(super) fn touch(&self, now: Duration) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
-        Some(under_way)
     }
 
     /// A write failed, and may have been made at some copies only.
@@ -182,7 +194,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Objects that were written, and the thread that looks after them.
+/// Objects that may be written, and the thread that looks after them.
 pub(super) struct Ends {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -222,7 +234,7 @@ impl Ends {
         Ends { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
-    /// Something of an object is written, which is looked after from now on.
+    /// Something of an object may be written, which is looked after from now on.
     pub(super) fn watch(
         &self,
         writing: &Arc<Writing>,
@@ -303,7 +315,10 @@ impl Shared {
         for open in std::mem::take(&mut list.open) {
             match self.writings.end(&open.writing, idle, now) {
                 Some(turn) => ended.push((open, turn)),
-                None if open.writing.is_given_up(now) => {}
+                // Who has a map of it once more has it looked after again.
+                None if open.writing.is_given_up(now) => {
+                    open.writing.is_listed.store(false, Ordering::Release);
+                }
                 None => still_open.push(open),
             }
         }
@@ -329,7 +344,33 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use nasd_capability::SecretKey;
+    use nasd_client::ConnectOptions;
+    use nasd_types::Protection;
+
+    use super::super::writings::tests::{Clock, NAME};
     use super::*;
+
+    /// Ends on a clock of their own, and what begins a writing of that turn, and has it looked after.
+    fn ends() -> (Ends, Arc<Writings>, Arc<Clock>) {
+        let clock = Arc::new(Clock::default());
+        let writings = Arc::new(Writings::new(Arc::clone(&clock) as _));
+        (Ends::new(Arc::clone(&clock) as _, Arc::clone(&writings)), writings, clock)
+    }
+
+    /// Has a map of that turn, and what may be written by it looked after.
+    fn have(ends: &Ends, writings: &Writings, turn: u64) -> Arc<Writing> {
+        let writing = writings.under(NAME, turn, ends.shared.host.elapsed()).unwrap();
+        let manager = DriveClient::tcp("nobody:1", None, &ConnectOptions::default());
+        let authority = || Authority::drive_key(SecretKey::new([7; 32]), Protection::NONE);
+        ends.watch(&writing, authority, &manager, (NAME, 3));
+        writing
+    }
+
+    fn ended(ends: &Ends) -> Vec<EndwritesArguments> {
+        let ended = ends.shared.take_ended(IDLE);
+        ended.iter().map(|(open, turn)| open.arguments(*turn)).collect()
+    }
 
     /// Ends it as [`Writings`] does.
     fn end(writing: &Writing, idle: Duration) -> bool {
@@ -392,5 +433,34 @@ mod tests {
         assert!(!end(&writing, Duration::ZERO));
         writing.make_good();
         assert!(end(&writing, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_map_by_which_nothing_is_written_is_ended_too() {
+        let (ends, writings, clock) = ends();
+        let writing = have(&ends, &writings, 5);
+        let hold = writing.hold(clock.elapsed());
+        clock.sleep(IDLE);
+        assert_eq!(ended(&ends), [], "somebody is about to write");
+        drop(hold);
+        writing.touch(clock.elapsed());
+        assert_eq!(ended(&ends), [], "just now");
+        clock.sleep(IDLE);
+        assert_eq!(ended(&ends), [EndwritesArguments { name: NAME, client: 3, turn: 5 }]);
+        assert_eq!(ended(&ends), [], "once");
+    }
+
+    #[test]
+    fn what_was_given_up_is_looked_after_again_when_there_is_a_map_of_it_again() {
+        let (ends, writings, clock) = ends();
+        let writing = have(&ends, &writings, 5);
+        drop(writing.begin(clock.elapsed()));
+        clock.sleep(GIVEN_UP);
+        assert_eq!(ended(&ends), [], "it is not durable");
+        writing.flushed(writing.so_far());
+        assert_eq!(ended(&ends), [], "it is not in the list");
+        assert!(Arc::ptr_eq(&writing, &have(&ends, &writings, 6)));
+        let told = ended(&ends);
+        assert_eq!(told.iter().map(|told| told.turn).collect::<Vec<_>>(), [6]);
     }
 }

@@ -20,17 +20,17 @@ pub(super) struct Writings {
 #[derive(Default)]
 struct Known {
     open: HashMap<ObjectName, Weak<Writing>>,
-    ended: Option<Ended>,
+    last_end: Option<LastEnd>,
 }
 
 /// What has ended, of whatever object: when the last writes did, and the highest turn of any.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
+struct LastEnd {
     at: Duration,
     turn: u64,
 }
 
-impl Ended {
+impl LastEnd {
     /// Whether a map may be one of those whose writes have ended, as its answer lay here meanwhile. That of another
     /// object may seem to be, and is asked for again. One that was asked for after the end never is, though the
     /// striping manager's clock, which turns begin with, may have been set back.
@@ -59,7 +59,7 @@ impl Writings {
         asked: Duration,
     ) -> Option<Arc<Writing>> {
         let mut known = self.lock();
-        if turn != 0 && known.ended.is_some_and(|ended| ended.may_be_of(turn, asked)) {
+        if turn != 0 && known.last_end.is_some_and(|end| end.may_be_of(turn, asked)) {
             return None;
         }
         let open = known.open.get(&name).and_then(Weak::upgrade);
@@ -82,24 +82,52 @@ impl Writings {
         // No map of a later turn joins them meanwhile.
         let mut known = self.lock();
         let turn = writing.end_as(seen)?;
-        let before = known.ended.map_or(0, |ended| ended.turn);
-        known.ended = Some(Ended { at: self.host.elapsed(), turn: turn.max(before) });
+        let before = known.last_end.map_or(0, |end| end.turn);
+        known.last_end = Some(LastEnd { at: self.host.elapsed(), turn: turn.max(before) });
         Some(turn)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use nasd_client::SystemHost;
-    use nasd_types::{ObjectId, PartitionId};
+pub(super) mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use nasd_types::{ObjectId, PartitionId, Timestamp};
 
     use super::*;
 
-    const NAME: ObjectName = ObjectName { partition: PartitionId(1), object: ObjectId(77) };
+    pub(in super::super) const NAME: ObjectName =
+        ObjectName { partition: PartitionId(1), object: ObjectId(77) };
     const OTHER: ObjectName = ObjectName { partition: PartitionId(1), object: ObjectId(78) };
 
+    /// Time that passes when it is slept away.
+    #[derive(Default)]
+    pub(in super::super) struct Clock(AtomicU64);
+
+    impl Host for Clock {
+        fn elapsed(&self) -> Duration {
+            Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall_clock(&self) -> Timestamp {
+            Timestamp(self.0.load(Ordering::Relaxed))
+        }
+
+        fn sleep(&self, duration: Duration) {
+            self.0.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
+        }
+
+        fn random(&self) -> u64 {
+            7
+        }
+
+        fn takes_turns(&self) -> bool {
+            true
+        }
+    }
+
     fn writings() -> Writings {
-        Writings::new(Arc::new(SystemHost::new()))
+        Writings::new(Arc::new(Clock::default()))
     }
 
     fn end(writings: &Writings, writing: &Writing) -> Option<u64> {
@@ -130,6 +158,7 @@ mod tests {
     fn a_map_that_was_given_before_an_end_and_seen_after_it_allows_nothing() {
         let writings = writings();
         let before = writings.host.elapsed();
+        writings.host.sleep(Duration::from_nanos(1));
         let later = writings.under(NAME, 3, before).unwrap();
         assert_eq!(end(&writings, &later), Some(3));
         // Two were asked for at a time, and the later one's answer came first.
@@ -146,10 +175,12 @@ mod tests {
         let writings = writings();
         let writing = writings.under(NAME, 1_000, writings.host.elapsed()).unwrap();
         assert_eq!(end(&writings, &writing), Some(1_000));
-        let after = writings.host.elapsed() + Duration::from_nanos(1);
+        writings.host.sleep(Duration::from_nanos(1));
+        let after = writings.host.elapsed();
         assert!(writings.under(NAME, 7, after).is_some());
         // The turns of before still tell which maps are old.
         let other = writings.under(OTHER, 8, after).unwrap();
+        writings.host.sleep(Duration::from_nanos(1));
         assert_eq!(end(&writings, &other), Some(8));
         assert!(writings.under(NAME, 999, after).is_none());
     }

@@ -49,7 +49,7 @@ fn all_files_of_all_parts_are_known_and_no_others() {
         part(&entries, 9 * PAGE, 10 * PAGE),
     ];
     let before = cell.manager_requests.load(Ordering::Relaxed);
-    clerk.list_parts(&root(), clerk.root(), parts);
+    assert!(clerk.list_parts(&root(), clerk.root(), parts));
     let is_told = |at: usize| at < 6 * PAGE || (9 * PAGE..10 * PAGE).contains(&at);
     let told: Vec<bool> = (0..entries.len()).map(is_told).collect();
     assert_eq!(known(&clerk, &entries), told);
