@@ -85,10 +85,10 @@ impl Clerk {
             return told;
         }
         let parts = missing_parts(cookie, entries, &missing);
-        let end = parts.last().map(|part| part.until);
+        let end = parts.last().map_or(cookie, |part| part.until);
         if self.list_parts(caller, dir, parts) {
             // Who looks for one that is still not known does not want these again.
-            self.core.known.listed(dir, end);
+            self.core.known.listed_up_to(dir, end);
         }
         entries.iter().zip(told).map(|(entry, told)| told.or_else(|| known(entry))).collect()
     }
@@ -119,6 +119,7 @@ impl Clerk {
         let mut parts = parts.into_iter();
         let Some(first) = parts.next() else { return true };
         let (told, parts_told) = mpsc::channel();
+        let mut left = parts.len();
         let is_given_up = Arc::new(AtomicBool::new(false));
         for part in parts {
             let (core, caller, told) = (Arc::clone(&self.core), Arc::clone(caller), told.clone());
@@ -132,8 +133,11 @@ impl Clerk {
         let mut are_all_told = self.core.list_part(caller, dir, first, &is_given_up);
         loop {
             match parts_told.recv_timeout(INTERRUPT_CHECK) {
-                Ok(is_told) => are_all_told &= is_told,
-                Err(RecvTimeoutError::Disconnected) => return are_all_told,
+                Ok(is_told) => {
+                    are_all_told &= is_told;
+                    left -= 1;
+                }
+                Err(RecvTimeoutError::Disconnected) => return are_all_told && left == 0,
                 Err(RecvTimeoutError::Timeout) if interrupt::check().is_ok() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     // What is asked for is told yet; what was to be asked for after it holds up nobody else.
@@ -198,7 +202,9 @@ impl Core {
             let told = self.list_page(caller, dir, after).filter(|told| told.files > 0);
             match told.map(|told| told.next) {
                 Some(Some(next)) if next > after && next < part.until => after = next,
-                told => return told.is_some(),
+                // One that goes back tells nothing of what comes after.
+                Some(next) => return next.is_none_or(|next| next >= part.until),
+                None => return false,
             }
         }
         false

@@ -406,13 +406,17 @@ impl RemoteDrives {
     /// From now on a drive is at this address.
     pub fn reach(&self, drive: DriveId, address: &str) {
         let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+        let mut before = None;
         let known = drives.get(&drive);
         if known.is_none_or(|known| known.client.address() != address) {
             let number = known.map_or(self.number, |_| self.components.host.random());
             let client = DriveClient::tcp(address, Some(drive), &self.connect);
             let way = RemoteDrive { client, number, striped: OnceLock::new() };
-            drives.insert(drive, Arc::new(way));
+            before = drives.insert(drive, Arc::new(way));
         }
+        drop(drives);
+        // What was written that way is ended by it, which nobody waits for who goes another one.
+        drop(before);
     }
 
     /// Tells striping managers of writes that have ended, on a host on which threads take turns

@@ -79,7 +79,7 @@ impl StripedDrive {
         StripedDrive {
             manager,
             components,
-            maps: Maps::default(),
+            maps: Maps::new(client),
             writings,
             client,
             orders: OrderSource::new(),
@@ -382,8 +382,7 @@ impl StripedDrive {
         let _hold = (turn != 0).then(|| writing.hold(self.now())).flatten();
         if turn != 0 {
             // Whether anything is written by it or not: the striping manager waits until it has ended.
-            let authority = || grant.authority.clone();
-            self.ends.watch(&writing, authority, &self.manager, (name, self.client));
+            self.ends.watch(&writing, &grant.authority, &self.manager, (name, self.client));
         }
         let own = Arc::clone(&writing);
         let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, own);
@@ -391,7 +390,9 @@ impl StripedDrive {
             true => is_old(),
             false => error,
         })?);
-        writing.touch(self.now());
+        if turn != 0 {
+            writing.touch(self.now());
+        }
         self.breadth.fetch_max(u32::from(place.shape.width()), Ordering::Relaxed);
         self.maps.keep(grant, &place);
         Ok(place)

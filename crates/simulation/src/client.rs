@@ -309,7 +309,7 @@ impl Client {
         self.write_range(object, range, durable);
     }
 
-    /// Writes.
+    /// Writes a range; what is in it is the checker's affair.
     pub fn write_range(&self, object: Object, range: ByteRange, durable: bool) {
         let Some(id) = self.object(object) else { return };
         let (offset, end) = (range.offset, range.end());

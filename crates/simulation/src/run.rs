@@ -23,6 +23,9 @@ use crate::turns::{Time, lock};
 /// How many events of the end of a run that fails are told.
 const TOLD: usize = 400;
 
+/// How long capabilities for writing copies are good.
+pub(crate) const WRITING: Duration = Duration::from_secs(4);
+
 /// How long a cell may take to begin.
 const TO_BEGIN: Duration = Duration::from_secs(30);
 
@@ -154,7 +157,7 @@ impl Cell {
             width: plan.width,
             copies: plan.copies,
             capability_ns: 60_000_000_000,
-            writing_ns: 4_000_000_000,
+            writing_ns: WRITING.as_nanos() as u64,
         };
         let manager = StripingManager::new(&cables, options, drives.clone(), random.fork());
         let members = Members::of(&plan);

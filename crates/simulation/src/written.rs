@@ -9,11 +9,12 @@ use nasd_types::ByteRange;
 use crate::client::Client;
 use crate::ending::{as_this_client, maps, objects};
 use crate::plan::{Faults, Habits, Plan};
-use crate::run::{Cell, act};
+use crate::run::{Cell, WRITING, act};
 
 /// Until a client has told that its writes have ended, and the striping manager has believed that nobody writes any more:
-/// less than the eight seconds after which it stops to wait for one that does not tell.
+/// less than the time after which it stops to wait for one that does not tell.
 const SOON: Duration = Duration::from_secs(5);
+const _: () = assert!(SOON.as_secs() < 2 * WRITING.as_secs());
 
 const SOME: ByteRange = ByteRange { offset: 5000, length: 30_000 };
 

@@ -231,7 +231,6 @@ fn state_of(component: &Component) -> MemberState {
 }
 
 /// Maps by the capability that they were had for.
-#[derive(Default)]
 pub(super) struct Maps {
     known: Mutex<Known>,
     pub(super) instances: Instances,
@@ -246,6 +245,15 @@ struct Known {
 }
 
 impl Maps {
+    /// None yet. `instance` is the first number that flushes tell: another one for each way to a virtual drive.
+    pub(super) fn new(instance: u64) -> Maps {
+        Maps {
+            known: Mutex::default(),
+            instances: Instances(Mutex::new((instance, HashMap::new()))),
+            lease: Lease::default(),
+        }
+    }
+
     /// The striping manager was asked then, and has answered by a table of this generation.
     pub(super) fn heard(&self, asked: Duration, generation: u64) {
         if self.lease.renew(asked, generation) {
@@ -332,7 +340,6 @@ impl Lease {
 /// Which instance of each component drive was seen last; and a number that is another one after any of them was
 /// started anew, or others have become members. A write tells the number of before it was sent, a flush the one of
 /// when all have answered: so they differ if something that was written may have been lost.
-#[derive(Default)]
 pub(super) struct Instances(Mutex<(u64, HashMap<DriveId, u64>)>);
 
 impl Instances {
@@ -347,14 +354,15 @@ impl Instances {
     /// Who is asked now may be others than those who were written, and were started anew before they were members no
     /// more: nobody has seen that.
     fn are_others(&self) {
-        self.lock().0 += 1;
+        let mut seen = self.lock();
+        seen.0 = seen.0.wrapping_add(1);
     }
 
     /// A drive has answered as this instance.
     pub(super) fn saw(&self, drive: DriveId, instance: u64) {
         let mut seen = self.lock();
         if seen.1.insert(drive, instance).is_some_and(|before| before != instance) {
-            seen.0 += 1;
+            seen.0 = seen.0.wrapping_add(1);
         }
     }
 }

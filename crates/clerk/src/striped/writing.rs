@@ -50,6 +50,8 @@ pub(super) struct Writing {
     /// When one began last, or a map came that allows some, by the host's clock.
     last: Mutex<Duration>,
     is_listed: AtomicBool,
+    /// By what right the end is told: that of the last map, as earlier ones end sooner.
+    authority: Mutex<Option<Authority>>,
     /// What each component drive was given.
     given: Mutex<HashMap<DriveId, Given>>,
 }
@@ -77,6 +79,7 @@ impl Writing {
             failed: AtomicU32::new(0),
             last: Mutex::new(now),
             is_listed: AtomicBool::new(false),
+            authority: Mutex::new(None),
             given: Mutex::default(),
         }
     }
@@ -84,6 +87,10 @@ impl Writing {
     fn given(&self) -> MutexGuard<'_, HashMap<DriveId, Given>> {
         // Every change leaves it whole.
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn authority(&self) -> MutexGuard<'_, Option<Authority>> {
+        self.authority.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A drive has acknowledged a write, which is not durable.
@@ -215,16 +222,24 @@ struct List {
 
 struct Open {
     writing: Arc<Writing>,
-    authority: Authority,
     manager: DriveClient,
     name: ObjectName,
     client: u64,
 }
 
+/// What is told of writes that have ended.
+struct End {
+    open: Open,
+    authority: Authority,
+    arguments: EndwritesArguments,
+}
+
 impl Open {
-    /// Of writes that have ended by this turn.
-    fn arguments(&self, turn: u64) -> EndwritesArguments {
-        EndwritesArguments { name: self.name, client: self.client, turn }
+    /// They have ended by this turn. `None` where nobody has shown a right to them.
+    fn end(self, turn: u64) -> Option<End> {
+        let authority = self.writing.authority().clone()?;
+        let arguments = EndwritesArguments { name: self.name, client: self.client, turn };
+        Some(End { open: self, authority, arguments })
     }
 }
 
@@ -238,16 +253,17 @@ impl Ends {
     pub(super) fn watch(
         &self,
         writing: &Arc<Writing>,
-        authority: impl FnOnce() -> Authority,
+        authority: &Authority,
         manager: &DriveClient,
         (name, client): (ObjectName, u64),
     ) {
+        *writing.authority() = Some(authority.clone());
+        let mut list = self.shared.lock();
         if writing.is_listed.swap(true, Ordering::AcqRel) {
             return;
         }
         let (writing, manager) = (Arc::clone(writing), manager.clone());
-        let mut list = self.shared.lock();
-        list.open.push(Open { writing, authority: authority(), manager, name, client });
+        list.open.push(Open { writing, manager, name, client });
         drop(list);
         if self.shared.host.takes_turns() {
             return;
@@ -307,14 +323,14 @@ impl Shared {
         Shared::tell(self.take_ended(idle));
     }
 
-    /// Those that have ended, with the turns that they did by.
-    fn take_ended(&self, idle: Duration) -> Vec<(Open, u64)> {
+    /// Those that have ended.
+    fn take_ended(&self, idle: Duration) -> Vec<End> {
         let now = self.host.elapsed();
         let mut list = self.lock();
         let (mut ended, mut still_open) = (Vec::new(), Vec::new());
         for open in std::mem::take(&mut list.open) {
             match self.writings.end(&open.writing, idle, now) {
-                Some(turn) => ended.push((open, turn)),
+                Some(turn) => ended.extend(open.end(turn)),
                 // Who has a map of it once more has it looked after again.
                 None if open.writing.is_given_up(now) => {
                     open.writing.is_listed.store(false, Ordering::Release);
@@ -327,16 +343,14 @@ impl Shared {
     }
 
     /// Tells the striping manager; one that does not hear it waits until capabilities have ended.
-    fn tell(ended: Vec<(Open, u64)>) {
+    fn tell(ended: Vec<End>) {
         let begun: Vec<_> = ended
             .iter()
-            .map(|(open, turn)| {
-                open.manager.begin_call::<Endwrites>(&open.authority, open.arguments(*turn))
-            })
+            .map(|end| end.open.manager.begin_call::<Endwrites>(&end.authority, end.arguments))
             .collect();
-        for ((open, _), call) in ended.iter().zip(begun) {
+        for (end, call) in ended.iter().zip(begun) {
             if let Err(error) = call.wait() {
-                tracing::debug!(%error, name = %open.name, "writes were not ended");
+                tracing::debug!(%error, name = %end.open.name, "writes were not ended");
             }
         }
     }
@@ -351,7 +365,7 @@ mod tests {
     use super::super::writings::tests::{Clock, NAME};
     use super::*;
 
-    /// Ends on a clock of their own, and what begins a writing of that turn, and has it looked after.
+    /// Ends on a clock of their own.
     fn ends() -> (Ends, Arc<Writings>, Arc<Clock>) {
         let clock = Arc::new(Clock::default());
         let writings = Arc::new(Writings::new(Arc::clone(&clock) as _));
@@ -362,14 +376,13 @@ mod tests {
     fn have(ends: &Ends, writings: &Writings, turn: u64) -> Arc<Writing> {
         let writing = writings.under(NAME, turn, ends.shared.host.elapsed()).unwrap();
         let manager = DriveClient::tcp("nobody:1", None, &ConnectOptions::default());
-        let authority = || Authority::drive_key(SecretKey::new([7; 32]), Protection::NONE);
-        ends.watch(&writing, authority, &manager, (NAME, 3));
+        let authority = Authority::drive_key(SecretKey::new([7; 32]), Protection::NONE);
+        ends.watch(&writing, &authority, &manager, (NAME, 3));
         writing
     }
 
     fn ended(ends: &Ends) -> Vec<EndwritesArguments> {
-        let ended = ends.shared.take_ended(IDLE);
-        ended.iter().map(|(open, turn)| open.arguments(*turn)).collect()
+        ends.shared.take_ended(IDLE).into_iter().map(|end| end.arguments).collect()
     }
 
     /// Ends it as [`Writings`] does.
@@ -462,5 +475,18 @@ mod tests {
         assert!(Arc::ptr_eq(&writing, &have(&ends, &writings, 6)));
         let told = ended(&ends);
         assert_eq!(told.iter().map(|told| told.turn).collect::<Vec<_>>(), [6]);
+    }
+
+    #[test]
+    fn the_end_is_told_by_the_right_that_was_shown_last() {
+        let (ends, writings, clock) = ends();
+        let writing = have(&ends, &writings, 5);
+        let manager = DriveClient::tcp("nobody:1", None, &ConnectOptions::default());
+        let later = Authority::drive_key(SecretKey::new([7; 32]), Protection::INTEGRITY_ARGS);
+        ends.watch(&writing, &later, &manager, (NAME, 3));
+        clock.sleep(IDLE);
+        let told = ends.shared.take_ended(IDLE);
+        let by: Vec<Protection> = told.iter().map(|end| end.authority.protection()).collect();
+        assert_eq!(by, [Protection::INTEGRITY_ARGS]);
     }
 }

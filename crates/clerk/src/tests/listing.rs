@@ -70,8 +70,16 @@ fn lookups_go_on_where_a_list_has_ended() {
     let told = clerk.listed_files(&root(), clerk.root(), 0, &entries[..3 * PAGE]);
     assert!(told.iter().all(Option::is_some));
     let wants = || names.wants_list(clerk.root(), false);
-    let asked_for = [wants(), wants()].into_iter().flatten().next();
-    assert_eq!(asked_for, Some(entries[3 * PAGE - 1].cookie));
+    let asked_for = || [wants(), wants()].into_iter().flatten().next();
+    assert_eq!(asked_for(), Some(entries[3 * PAGE - 1].cookie));
+    names.listed(clerk.root(), Some(entries[9 * PAGE - 1].cookie));
+    clerk.listed_files(
+        &root(),
+        clerk.root(),
+        entries[3 * PAGE - 1].cookie,
+        &entries[3 * PAGE..4 * PAGE],
+    );
+    assert_eq!(asked_for(), Some(entries[9 * PAGE - 1].cookie), "pages have come further");
 }
 
 #[test]
