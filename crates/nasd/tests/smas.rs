@@ -50,7 +50,8 @@ fn the_program_of_the_paper_runs_as_it_stands_there() {
         assert!(cell.nasd(&["mkdir", "zeus.cs.uoi.gr:/pub"]).status.success());
         let mut records = Vec::new();
         let (mut selected, mut sum) = (0, 0_i64);
-        for number in 0..100_000_i32 {
+        // More than one answer holds.
+        for number in 0..250_000_i32 {
             let value = number.wrapping_mul(7919) % 101 - 50;
             records.extend(value.to_le_bytes());
             records.extend([b'x'; 96]);

@@ -12,7 +12,10 @@
  *
  * Paths are VOLUME:/path, of the cell whose directory NASD_CELL names, or the user's own. Calls may be made by any thread;
  * those of one file go one after the other. Where a call says that it has failed, errno tells why, and smas_strerror() in
- * words. Link with -lsmas.
+ * words. After fork() the child must not make any. Link with -lsmas.
+ *
+ * smas_recordstruct and smas_usefilter are macros of C11. C++ programs, and those in other languages, call what they stand for,
+ * smas_recordstruct_n and smas_usefilter_n.
  */
 #ifndef SMAS_H
 #define SMAS_H
@@ -30,7 +33,7 @@ extern "C" {
 enum smas_kind {
     INT = 1,      /* signed: 1, 2, 4 or 8 bytes */
     CHAR = 2,     /* text: any number of bytes; it ends before the first zero byte */
-    UNSIGNED = 3, /* 1, 2, 4 or 8 bytes */
+    UNSIGNED = 3, /* 1, 2, 4 or 8 bytes; one above INT64_MAX can't be looked at */
     FLOAT = 4     /* 4 or 8 bytes */
 };
 
@@ -41,13 +44,20 @@ enum smas_kind {
 enum smas_filter {
     SQLSELECT_FILTER = 1, /* CONDITIONS: the records that meet them, as they are */
     COUNT_FILTER = 2,     /* CONDITIONS: how many records meet them, an int64_t */
-    SUM_FILTER = 3,       /* field, CONDITIONS: an int64_t of integers, else a double */
-    MIN_FILTER = 4,       /* the same; of CHAR a text; no record where there is no value */
+    SUM_FILTER = 3,       /* field, CONDITIONS: an int64_t of integers, else a double; none where there is no value */
+    MIN_FILTER = 4,       /* the same; of CHAR a text */
     MAX_FILTER = 5,       /* the same */
-    AVG_FILTER = 6,       /* field, CONDITIONS: a double */
-    SQL_FILTER = 7,       /* "SELECT ..." of fields f1, f2 ...: its rows; groups are lines of text */
+    AVG_FILTER = 6,       /* field, CONDITIONS: a double; none where there is no value */
+    SQL_FILTER = 7,       /* "SELECT ..." of fields f1, f2 ...: see below */
     GREP_FILTER = 8       /* a regular expression, and if need be SMAS_FIXED | ...: lines of text; needs no record structure */
 };
+
+/*
+ * SQL_FILTER gives records with SELECT *, else rows: selected fields as they are, one after the other, and for what is computed a
+ * byte that is 1 (or 0, where there is no value), then a truth in one byte, an int64_t or a double, or for a text its length in
+ * four bytes and the text, all with the least significant byte first. Groups are lines of text. A file that ends within a record, or has
+ * one that can't be looked at, fails; records near it may not be had before.
+ */
 
 /* Of GREP_FILTER. */
 enum smas_grep { SMAS_FIXED = 1, SMAS_IGNORE_CASE = 2, SMAS_WORD = 4, SMAS_WHOLE_LINE = 8 };
@@ -66,7 +76,7 @@ enum smas_operator {
 /* Between conditions. */
 enum smas_junction { AND = 20, OR = 21 };
 
-/* Opens a file by the flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC. -1: it failed. */
+/* Opens a file by the flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND. -1: it failed. */
 int smas_open(const char *path, int flags);
 
 /* The same with the mode of a file that is made, before the process's mask; 0666 without. */
@@ -75,7 +85,10 @@ int smas_open_mode(const char *path, int flags, unsigned mode);
 /* Closes a file; what was written is durable then. -1: it failed. */
 int smas_close(int fd);
 
-/* As read(2), write(2), lseek(2) and fsync(2). */
+/*
+ * As read(2), write(2), lseek(2) and fsync(2). What is written is kept by this process for a while, at most until fsync or close: a
+ * program that ends without them loses it.
+ */
 ssize_t smas_read(int fd, void *buffer, size_t count);
 ssize_t smas_write(int fd, const void *buffer, size_t count);
 int64_t smas_lseek(int fd, int64_t offset, int whence);
@@ -83,7 +96,8 @@ int smas_fsync(int fd);
 
 /*
  * The next record that the filter gives, into a buffer that has room for one: as many bytes as all fields together, or eight
- * of a number. Its bytes; 0 after the last one, and where it has failed, as smas_error() tells. Text needs the next one.
+ * of a number. Its bytes; 0 after the last one, and where it has failed, as smas_error() tells. Text and other rows need the
+ * next one.
  */
 ssize_t smas_nextrecord(int fd, void *buffer);
 
@@ -98,7 +112,7 @@ const char *smas_strerror(void);
 
 /* An argument, as the following calls take them. */
 struct smas_argument {
-    int kind; /* 0: integer, 1: real, 2: text */
+    int kind; /* 0: integer, 1: real, 2: text, 3: an integer that is too large */
     long long integer;
     double real;
     const char *text;
@@ -123,6 +137,11 @@ static inline struct smas_argument smas_of_integer(long long value) {
     return argument;
 }
 
+static inline struct smas_argument smas_of_unsigned(unsigned long long value) {
+    struct smas_argument argument = {value > INT64_MAX ? 3 : 0, (long long)value, 0, NULL};
+    return argument;
+}
+
 static inline struct smas_argument smas_of_real(double value) {
     struct smas_argument argument = {1, 0, value, NULL};
     return argument;
@@ -135,6 +154,7 @@ static inline struct smas_argument smas_of_text(const char *value) {
 
 #define SMAS_ARGUMENT(x)                                                                                              \
     _Generic((x), char *: smas_of_text, const char *: smas_of_text, float: smas_of_real, double: smas_of_real,        \
+             long double: smas_of_real, unsigned long: smas_of_unsigned, unsigned long long: smas_of_unsigned,        \
              default: smas_of_integer)(x)
 #define SMAS_LIST(...) ((const struct smas_argument[]){SMAS_EACH(__VA_ARGS__)})
 #define SMAS_ARGUMENTS(...) sizeof(SMAS_LIST(__VA_ARGS__)) / sizeof(struct smas_argument), SMAS_LIST(__VA_ARGS__)

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use nasd_clerk::{FileGrep, FileScan, OpenFile, ScanOptions};
-use nasd_filter::{
-    Checked, Format, MAX_PROJECTION, Merged, Program, Value, delimited_row, first_rows,
-};
+use nasd_filter::{Checked, Format, Merged, Program, Value, delimited_row, first_rows, row_bytes};
 
 use nasd_grep::Line;
 
@@ -26,6 +24,7 @@ enum Source {
     Scan { scan: Box<FileScan>, shown: Shown },
     Grep(FileGrep),
     Over,
+    Failed(SmasError),
 }
 
 /// Records that are there, one after the other.
@@ -41,7 +40,11 @@ struct Rows {
 /// How one is told from the next.
 enum Framing {
     /// All are of that length.
-    Same(usize),
+    Same {
+        bytes: usize,
+        /// They are records as they are in the file.
+        is_record: bool,
+    },
     /// As lines of this program are.
     Rows(Box<Checked>),
     /// They end with LF.
@@ -97,30 +100,32 @@ impl Answers {
         Ok(Some(record))
     }
 
-    /// Most bytes of the next record, where that can be known from what was asked.
-    pub(crate) fn known_bytes(&mut self) -> Result<usize, SmasError> {
-        // What is told at the end is known only then.
-        self.find()?;
+    /// How much room the next record takes at most, where that follows from what was asked; `None` after the last one.
+    pub(crate) fn next_bytes(&mut self) -> Result<Option<usize>, SmasError> {
+        if !self.find()? {
+            return Ok(None);
+        }
         match self.rows.framing {
-            Framing::Same(bytes) => Ok(bytes),
-            Framing::Lengths(_) if !self.rows.is_text => Ok(NUMBER_BYTES),
+            Framing::Same { bytes, is_record: true } => Ok(Some(bytes)),
+            Framing::Lengths(_) if !self.rows.is_text => Ok(Some(NUMBER_BYTES)),
             _ => Err(SmasError::Argument(
-                "its records are of any length: say how much room there is".to_owned(),
+                "these are no records of the file, and no numbers: say how much room there is"
+                    .to_owned(),
             )),
         }
     }
 
-    /// Whether there is another record.
+    /// Whether there is another record. What came before a failure is had before it is told, which it is from then on.
     fn find(&mut self) -> Result<bool, SmasError> {
         while self.rows.is_empty() {
-            if matches!(self.source, Source::Over) {
-                return Ok(false);
+            match &self.source {
+                Source::Over => return Ok(false),
+                Source::Failed(error) => return Err(error.clone()),
+                Source::Scan { .. } | Source::Grep(_) => {}
             }
             self.rows.clear();
             if let Err(error) = self.ask() {
-                // Whoever goes on all the same gets no part of what comes behind.
-                self.source = Source::Over;
-                return Err(error);
+                self.source = Source::Failed(error);
             }
         }
         Ok(true)
@@ -134,7 +139,7 @@ impl Answers {
                 !scan.next_rows(&mut |rows| bytes.extend_from_slice(rows))?
             }
             Source::Grep(grep) => !grep.next_lines(&mut |line| put_line(bytes, line))?,
-            Source::Over => return Ok(()),
+            Source::Over | Source::Failed(_) => return Ok(()),
         };
         if !is_over {
             return Ok(());
@@ -149,9 +154,15 @@ impl Answers {
                 grep.finish(&mut |line| put_line(bytes, line))?;
                 Ok(())
             }
-            Source::Over => Ok(()),
+            Source::Over | Source::Failed(_) => Ok(()),
         }
     }
+}
+
+/// The first so many bytes, and how many these are.
+fn whole(rest: &[u8], bytes: usize) -> (&[u8], usize) {
+    let record = &rest[..bytes.min(rest.len())];
+    (record, record.len())
 }
 
 fn put_line(bytes: &mut Vec<u8>, line: Line<'_>) {
@@ -165,13 +176,10 @@ impl Framing {
         match &plan.format {
             _ if matches!(plan.program, Program::Aggregate(_)) => Framing::Lengths(Vec::new()),
             // Bytes that may be anything.
-            Format::Fixed(fixed) => {
-                let most = fixed.record_bytes().saturating_mul(MAX_PROJECTION);
-                Framing::Same(match plan.program.projection() {
-                    None => fixed.record_bytes(),
-                    Some(_) => first_rows(checked, &vec![0; most], 1).len(),
-                })
-            }
+            Format::Fixed(_) => Framing::Same {
+                bytes: row_bytes(checked),
+                is_record: plan.program.projection().is_none(),
+            },
             Format::Delimited(_) | Format::JsonLines(_) => Framing::Rows(Box::new(checked.clone())),
         }
     }
@@ -195,11 +203,8 @@ impl Rows {
     fn first(&self) -> (&[u8], usize) {
         let rest = &self.bytes[self.at..];
         let row = match &self.framing {
-            Framing::Same(bytes) => return (&rest[..*bytes], *bytes),
-            Framing::Lengths(lengths) => {
-                let bytes = lengths.last().copied().unwrap_or(rest.len());
-                return (&rest[..bytes], bytes);
-            }
+            Framing::Same { bytes, .. } => return whole(rest, *bytes),
+            Framing::Lengths(lengths) => return whole(rest, lengths.last().copied().unwrap_or(0)),
             Framing::Rows(checked) => first_rows(checked, rest, 1),
             Framing::Lines => {
                 let end = rest.iter().position(|byte| *byte == b'\n');
@@ -283,4 +288,60 @@ fn value_bytes(value: &Value) -> Result<Option<Vec<u8>>, SmasError> {
         Value::Float(value) => value.to_ne_bytes().to_vec(),
         Value::Text(text) => text.clone(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use nasd_filter::{Column, Delimited, Options, Plan, Select, Type};
+
+    use super::*;
+
+    fn rows(framing: Framing, bytes: &[u8]) -> Rows {
+        Rows { bytes: bytes.to_vec(), at: 0, framing, is_text: true }
+    }
+
+    fn all(mut rows: Rows) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        while !rows.is_empty() {
+            found.push(rows.take().to_vec());
+        }
+        found
+    }
+
+    /// A table with a quote, and whether its rows are put together anew.
+    fn table(is_projected: bool) -> Checked {
+        let columns = vec![Column { name: "a".to_owned(), kind: Type::Text }];
+        let format = Delimited { delimiter: b',', quote: Some(b'"'), header: false, columns };
+        let projection = is_projected.then(|| vec![nasd_filter::Expression::Column(0)]);
+        let program = Program::Select(Select { filter: None, projection, limit: None });
+        let format = Format::Delimited(format);
+        Plan { format, program, options: Options::default() }.check().unwrap()
+    }
+
+    #[test]
+    fn rows_are_told_apart_whatever_is_in_them() {
+        let projected = Framing::Rows(Box::new(table(true)));
+        let found = all(rows(projected, b"one\n\"two\nlines, \"\"\"\n\nlast"));
+        assert_eq!(found, [&b"one"[..], b"\"two\nlines, \"\"\"", b"", b"last"]);
+        let lines = Framing::Rows(Box::new(table(false)));
+        assert_eq!(all(rows(lines, b"a\"b\r\nc\n")), [&b"a\"b"[..], b"c"]);
+        assert_eq!(all(rows(Framing::Lines, b"\n\na\r\n")), [&b""[..], b"", b"a\r"]);
+        let same = Framing::Same { bytes: 2, is_record: true };
+        assert_eq!(all(rows(same, b"a\n\n\n")), [b"a\n", b"\n\n"]);
+        let lengths = Framing::Lengths(vec![0, 3, 0]);
+        assert_eq!(all(rows(lengths, b"a\nb")), [&b""[..], b"a\nb", b""]);
+    }
+
+    #[test]
+    fn values_are_told_as_they_are_in_memory() {
+        let value = |value| Shown::Value.row(&[value]);
+        assert_eq!(value(Value::Null).unwrap(), None);
+        assert_eq!(value(Value::HugeInt(-1)).unwrap(), Some(vec![0xff; 8]));
+        assert!(matches!(value(Value::HugeInt(1 << 64)), Err(SmasError::Sum(_))));
+        assert_eq!(value(Value::Float(0.0)).unwrap(), Some(vec![0; 8]));
+        assert_eq!(value(Value::Text(Vec::new())).unwrap(), Some(Vec::new()));
+        let group = [Value::Text(b"a,b".to_vec()), Value::Int(7)];
+        let row = Shown::Columns(vec![1, 0]).row(&group).unwrap();
+        assert_eq!(row, Some(b"7,\"a,b\"".to_vec()));
+    }
 }

@@ -20,11 +20,21 @@ const FIRST: c_int = 1 << 20;
 /// The mode of files that are made, before the process's mask.
 const DEFAULT_MODE: u32 = 0o666;
 
+/// Flags of `open(2)` that mean something here, or make no difference.
+const KNOWN_FLAGS: c_int = libc::O_ACCMODE
+    | libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_TRUNC
+    | libc::O_APPEND
+    | libc::O_CLOEXEC
+    | libc::O_NOCTTY
+    | libc::O_LARGEFILE;
+
 /// An argument of a filter, or of what records are. In `smas.h` too.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SmasArgument {
-    /// 0: an integer, 1: a float, 2: a text.
+    /// 0: an integer, 1: a float, 2: a text, 3: an integer that is too large, without a sign.
     pub kind: c_int,
     /// If it is one.
     pub integer: c_longlong,
@@ -46,6 +56,17 @@ enum Argument {
 struct Open {
     file: SmasFile,
     failure: c_int,
+    /// What was chosen last could not be: who goes on all the same is told why.
+    refused: Option<SmasError>,
+}
+
+impl Open {
+    /// What a choice has come to.
+    fn chosen(&mut self, told: Result<(), SmasError>) -> Result<c_int, SmasError> {
+        self.failure = 0;
+        self.refused = told.as_ref().err().cloned();
+        told.map(|()| 0)
+    }
 }
 
 type Shared = Arc<Mutex<Open>>;
@@ -61,7 +82,8 @@ thread_local! {
 /// Notes what went wrong: `errno`, and the text.
 fn fail(error: &SmasError) -> c_int {
     let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
-    LAST.with(|last| *last.borrow_mut() = text);
+    // A thread that ends has none any more.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
     let errno = error.errno();
     // SAFETY: it is this thread's own.
     unsafe { *libc::__errno_location() = errno };
@@ -120,6 +142,11 @@ unsafe fn arguments(count: usize, at: *const SmasArgument) -> Result<Vec<Argumen
             // SAFETY: the caller says so.
             Ok(Argument::Text(unsafe { CStr::from_ptr(given.text) }.to_bytes().to_vec()))
         }
+        3 => Err(SmasError::Argument(format!(
+            "{} is above {}, the largest integer",
+            given.integer as u64,
+            i64::MAX
+        ))),
         kind => Err(SmasError::Argument(format!("an argument of kind {kind}"))),
     };
     given.iter().map(argument).collect()
@@ -153,6 +180,14 @@ impl Given<'_> {
             Some(Argument::Float(value)) => Ok(Literal::Float(*value)),
             Some(Argument::Text(value)) => Ok(Literal::Text(value.clone())),
             None => Err(SmasError::Argument("a value to compare with is missing".to_owned())),
+        }
+    }
+
+    /// There are no more.
+    fn end(&self) -> Result<(), SmasError> {
+        match self.is_over() {
+            true => Ok(()),
+            false => Err(SmasError::Argument("the filter takes no more arguments".to_owned())),
         }
     }
 
@@ -231,10 +266,18 @@ fn filter(arguments: &[Argument]) -> Result<Filter, SmasError> {
         4 => aggregate(Function::Min),
         5 => aggregate(Function::Max),
         6 => aggregate(Function::Avg),
-        7 => Ok(Filter::Sql(given.text("the query")?)),
+        7 => {
+            let query = given.text("the query")?;
+            given.end()?;
+            Ok(Filter::Sql(query))
+        }
         8 => {
             let texts = vec![given.text("the pattern")?];
             let flags: i64 = if given.is_over() { 0 } else { given.integer("the flags")? };
+            given.end()?;
+            if flags & !0xf != 0 {
+                return Err(SmasError::Argument(format!("{flags} is no set of grep's flags")));
+            }
             Ok(Filter::Grep(Pattern {
                 texts,
                 is_fixed: flags & 1 != 0,
@@ -273,6 +316,9 @@ pub unsafe extern "C" fn smas_open_mode(path: *const c_char, flags: c_int, mode:
         let path = unsafe { CStr::from_ptr(path) };
         let text = path.to_str();
         let path = text.map_err(|_| SmasError::Path(path.to_string_lossy().into_owned()))?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(SmasError::Argument(format!("flags {:#o}", flags & !KNOWN_FLAGS)));
+        }
         let mut access = match flags & libc::O_ACCMODE {
             libc::O_RDONLY => Access::READ,
             libc::O_WRONLY => Access::WRITE,
@@ -289,7 +335,14 @@ pub unsafe extern "C" fn smas_open_mode(path: *const c_char, flags: c_int, mode:
         if flags & libc::O_TRUNC != 0 {
             access = access.truncating();
         }
-        let open = Arc::new(Mutex::new(Open { file: SmasFile::open(path, access)?, failure: 0 }));
+        if flags & libc::O_APPEND != 0 {
+            access = access.appending();
+        }
+        let open = Arc::new(Mutex::new(Open {
+            file: SmasFile::open(path, access)?,
+            failure: 0,
+            refused: None,
+        }));
         let mut files = FILES.write().unwrap_or_else(PoisonError::into_inner);
         let at = files.iter().position(Option::is_none).unwrap_or(files.len());
         let number = c_int::try_from(at).ok().and_then(|at| FIRST.checked_add(at));
@@ -320,8 +373,9 @@ pub extern "C" fn smas_close(number: c_int) -> c_int {
         drop(files);
         let open = open.ok_or(SmasError::NoSuchFile(number))?;
         // Another thread that is in a call goes on with it; it is closed all the same.
-        let told = open.lock().map_err(|_| SmasError::Broken)?.file.sync();
-        told.map(|()| 0)
+        let mut open = open.lock().map_err(|_| SmasError::Broken)?;
+        open.file.end_filter();
+        open.file.sync().map(|()| 0)
     })
 }
 
@@ -350,8 +404,12 @@ pub unsafe extern "C" fn smas_read(number: c_int, buffer: *mut c_void, count: us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn smas_write(number: c_int, buffer: *const c_void, count: usize) -> isize {
     answer(-1, || {
-        // SAFETY: the caller says so; nothing is written there.
-        let data: &[u8] = unsafe { room(buffer.cast_mut(), count)? };
+        let data: &[u8] = match count {
+            0 => &[],
+            _ if buffer.is_null() || count > MOST_BYTES => return Err(no_buffer(count)),
+            // SAFETY: the caller says so.
+            _ => unsafe { std::slice::from_raw_parts(buffer.cast(), count) },
+        };
         with(number, |open| {
             let written = open.file.write(data);
             Ok(io(open, written)? as isize)
@@ -397,8 +455,10 @@ pub unsafe extern "C" fn smas_recordstruct_n(
     answer(-1, || {
         // SAFETY: the caller says so.
         let arguments = unsafe { arguments(count, given)? };
-        let fields = fields(&arguments)?;
-        with(number, |open| open.file.record_struct(&fields).map(|()| 0))
+        with(number, |open| {
+            let told = fields(&arguments).and_then(|fields| open.file.record_struct(&fields));
+            open.chosen(told)
+        })
     })
 }
 
@@ -416,10 +476,10 @@ pub unsafe extern "C" fn smas_usefilter_n(
     answer(-1, || {
         // SAFETY: the caller says so.
         let arguments = unsafe { arguments(count, given)? };
-        let filter = filter(&arguments)?;
         with(number, |open| {
-            open.failure = 0;
-            open.file.use_filter(&filter).map(|()| 0)
+            open.file.end_filter();
+            let told = filter(&arguments).and_then(|filter| open.file.use_filter(&filter));
+            open.chosen(told)
         })
     })
 }
@@ -432,9 +492,10 @@ pub unsafe extern "C" fn smas_usefilter_n(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn smas_nextrecord(number: c_int, buffer: *mut c_void) -> isize {
     next(number, |file| {
-        let most = file.answers()?.known_bytes()?;
+        let answers = file.answers()?;
+        let Some(most) = answers.next_bytes()? else { return Ok(None) };
         // SAFETY: the caller says so.
-        file.answers()?.next_into(unsafe { room(buffer, most)? }, false)
+        answers.next_into(unsafe { room(buffer, most)? }, false)
     })
 }
 
@@ -462,7 +523,10 @@ fn next(
 ) -> isize {
     answer(0, || {
         with(number, |open| {
-            let told = run(&mut open.file);
+            let told = match &open.refused {
+                Some(error) => Err(error.clone()),
+                None => run(&mut open.file),
+            };
             open.failure = told.as_ref().map_or_else(SmasError::errno, |_| 0);
             Ok(told?.unwrap_or(0) as isize)
         })
@@ -479,7 +543,14 @@ pub extern "C" fn smas_error(number: c_int) -> c_int {
 /// What went wrong last in this thread, good until the next call in it.
 #[unsafe(no_mangle)]
 pub extern "C" fn smas_strerror() -> *const c_char {
-    LAST.with(|last| last.borrow().as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// More than that no buffer has.
+const MOST_BYTES: usize = isize::MAX as usize;
+
+fn no_buffer(count: usize) -> SmasError {
+    SmasError::Argument(format!("there is no buffer of {count} bytes"))
 }
 
 /// Bytes of the caller's.
@@ -490,7 +561,7 @@ pub extern "C" fn smas_strerror() -> *const c_char {
 unsafe fn room<'a>(buffer: *mut c_void, count: usize) -> Result<&'a mut [u8], SmasError> {
     match count {
         0 => Ok(&mut []),
-        _ if buffer.is_null() => Err(SmasError::Argument("there is no buffer".to_owned())),
+        _ if buffer.is_null() || count > MOST_BYTES => Err(no_buffer(count)),
         // SAFETY: the caller says so.
         _ => Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), count) }),
     }

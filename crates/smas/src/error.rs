@@ -7,7 +7,7 @@ use nasd_grep::{JoinError, PatternError, SearchError};
 use thiserror::Error;
 
 /// See the module.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum SmasError {
     /// The path is none of a cell.
     #[error("`{0}` is no path of a cell: write VOLUME:/path")]

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use nasd_cell::session::{Connected, connect, for_command};
+use nasd_cell::session::{COMMAND_DEADLINE, Connected, connect};
 use nasd_cell::{Cell, CellPath, cell_directory};
-use nasd_clerk::{ClerkError, ManagerStatus, Name, OpenFile, OpenMode, SetFileAttributes};
+use nasd_clerk::{
+    ClerkError, ManagerStatus, Name, OpenFile, OpenMode, SetFileAttributes, Settings,
+};
 use nasd_filter::{FieldKind, Fixed, Format};
 
 use crate::answers::Answers;
@@ -22,6 +24,7 @@ pub struct Access {
     create: Option<u32>,
     exclusive: bool,
     truncate: bool,
+    appends: bool,
 }
 
 /// A field of the records of a file.
@@ -30,19 +33,28 @@ pub struct Field(FieldKind);
 
 /// A file that is open: a position in it as in others, and, once a filter was chosen, the records that it gives.
 pub struct SmasFile {
-    path: String,
-    // Closed before the session that it belongs to.
+    // Fields are dropped in this order: what works on the file, the file, the session that it belongs to.
+    answers: Option<Answers>,
     file: Arc<OpenFile>,
     _session: Arc<Connected>,
+    path: String,
     position: u64,
+    /// Writes go to the end, wherever the position is.
+    appends: bool,
+    /// Something was written that may not be durable.
+    is_written: bool,
     format: Option<Format>,
-    answers: Option<Answers>,
 }
 
 impl Access {
     /// For reading.
-    pub const READ: Access =
-        Access { mode: OpenMode::READ, create: None, exclusive: false, truncate: false };
+    pub const READ: Access = Access {
+        mode: OpenMode::READ,
+        create: None,
+        exclusive: false,
+        truncate: false,
+        appends: false,
+    };
     /// For writing.
     pub const WRITE: Access = Access { mode: OpenMode::WRITE, ..Access::READ };
     /// For both.
@@ -52,6 +64,12 @@ impl Access {
     #[must_use]
     pub fn creating(self, mode: u32, exclusive: bool) -> Access {
         Access { create: Some(mode), exclusive, ..self }
+    }
+
+    /// The same, for a file to whose end all writes go.
+    #[must_use]
+    pub fn appending(self) -> Access {
+        Access { appends: true, ..self }
     }
 
     /// The same, for a file that is empty then.
@@ -129,19 +147,31 @@ type Sessions = BTreeMap<(PathBuf, String), Weak<Connected>>;
 /// Sessions of this process, as long as files of theirs are open.
 static SESSIONS: Mutex<Sessions> = Mutex::new(Sessions::new());
 
-/// A session with the volume: the one that there is, or a new one.
+fn sessions() -> MutexGuard<'static, Sessions> {
+    // Every change leaves it whole.
+    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A session with the volume: the one that there is, or a new one. A cell that is away holds up nobody who wants another.
 fn session(directory: &Path, volume: &str) -> Result<Arc<Connected>, SmasError> {
-    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (directory.to_owned(), volume.to_owned());
-    if let Some(known) = sessions.get(&key).and_then(Weak::upgrade) {
+    if let Some(known) = sessions().get(&key).and_then(Weak::upgrade) {
         return Ok(known);
     }
-    sessions.retain(|_, session| session.strong_count() > 0);
     let cell = Cell::open(directory).map_err(|error| SmasError::Cell(error.to_string()))?;
-    let connected = connect(&cell, volume, for_command());
+    let settings = Settings { deadline: COMMAND_DEADLINE, ..Settings::default() };
+    let connected = connect(&cell, volume, settings);
     let connected = Arc::new(connected.map_err(|error| SmasError::Cell(error.to_string()))?);
-    sessions.insert(key, Arc::downgrade(&connected));
-    Ok(connected)
+    let mut sessions = sessions();
+    sessions.retain(|_, session| session.strong_count() > 0);
+    // Another thread may have been quicker.
+    match sessions.get(&key).and_then(Weak::upgrade) {
+        Some(known) => Ok(known),
+        None => {
+            sessions.insert(key, Arc::downgrade(&connected));
+            Ok(connected)
+        }
+    }
 }
 
 impl SmasFile {
@@ -166,7 +196,16 @@ impl SmasFile {
         let failed = |error| SmasError::File { path: path.to_owned(), error };
         let file = Arc::new(open(&session, &parsed, access).map_err(failed)?);
         let path = path.to_owned();
-        Ok(SmasFile { path, file, _session: session, position: 0, format: None, answers: None })
+        Ok(SmasFile {
+            answers: None,
+            file,
+            _session: session,
+            path,
+            position: 0,
+            appends: access.appends,
+            is_written: false,
+            format: None,
+        })
     }
 
     /// Says that the file is a sequence of records with these fields, which queries call `f1`, `f2` and so on.
@@ -237,18 +276,30 @@ impl SmasFile {
     /// # Errors
     ///
     /// `File` with what did not come to the drives.
-    pub fn sync(&self) -> Result<(), SmasError> {
-        self.file.sync().map_err(|error| self.failed(error))
+    pub fn sync(&mut self) -> Result<(), SmasError> {
+        if self.is_written {
+            self.file.sync().map_err(|error| self.failed(error))?;
+            self.is_written = false;
+        }
+        Ok(())
     }
 
-    /// Closes it. What was written is durable then.
+    /// Closes it. What was written is durable then; of a file that is only dropped nobody is told whether it is.
     ///
     /// # Errors
     ///
     /// As [`SmasFile::sync`].
     pub fn close(mut self) -> Result<(), SmasError> {
+        self.end_filter();
+        let synced = self.sync();
+        // It was tried, and told.
+        self.is_written = false;
+        synced
+    }
+
+    /// No filter is used any more.
+    pub(crate) fn end_filter(&mut self) {
         self.answers = None;
-        self.file.close().map_err(|error| self.failed(error))
     }
 
     /// What `Read` and `Write` have told.
@@ -280,12 +331,13 @@ fn open(session: &Connected, path: &CellPath, access: Access) -> Result<OpenFile
         }
         (resolved, _) => resolved.unwrap_or(Err(ClerkError::BadName))?,
     };
+    let (file, _) = clerk.open_known(caller, &entry, access.mode)?;
     if access.truncate {
+        // Who may not open it leaves it as it is.
         let changes = SetFileAttributes { size: Some(0), ..SetFileAttributes::default() };
         clerk.setattr(caller, entry.handle, &changes)?;
-        return Ok(clerk.open(caller, entry.handle, access.mode)?.0);
     }
-    Ok(clerk.open_known(caller, &entry, access.mode)?.0)
+    Ok(file)
 }
 
 impl Read for SmasFile {
@@ -298,14 +350,30 @@ impl Read for SmasFile {
 
 impl Write for SmasFile {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.file.write(self.position, data).map_err(as_io)?;
-        self.position += data.len() as u64;
+        self.is_written = true;
+        if self.appends {
+            self.file.append(data).map_err(as_io)?;
+            self.position = self.file.size();
+        } else {
+            self.file.write(self.position, data).map_err(as_io)?;
+            self.position += data.len() as u64;
+        }
         Ok(data.len())
     }
 
     /// Makes all durable.
     fn flush(&mut self) -> io::Result<()> {
         self.file.sync().map_err(as_io)
+    }
+}
+
+impl Drop for SmasFile {
+    fn drop(&mut self) {
+        if self.is_written {
+            self.end_filter();
+            // There is nobody to tell.
+            let _ = self.file.sync();
+        }
     }
 }
 

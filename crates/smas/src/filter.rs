@@ -69,7 +69,8 @@ impl Filter {
         }
         let format = format.ok_or(SmasError::NoRecords)?;
         let (program, shown) = self.program(format)?;
-        let mut options = Options::default();
+        // A program would not notice what was passed over.
+        let mut options = Options { strict: true, ..Options::default() };
         if let Format::Fixed(fixed) = format {
             let bytes = u32::try_from(fixed.record_bytes()).unwrap_or(u32::MAX);
             options.longest_record = options.longest_record.max(bytes);

@@ -2,6 +2,7 @@
 
 use super::partition::parse_quota;
 use super::{Stripe, parse_size};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use nasd_cell::Personality;
 
@@ -31,7 +32,7 @@ pub enum VolumeCommand {
         /// Its name: letters, digits, `.`, `_` and `-`.
         name: String,
         /// What those who share its files may rely on: `nfs`, that what is written is seen by who opens the file then.
-        #[arg(long, default_value = "nfs")]
+        #[arg(long, default_value = "nfs", value_parser = personality())]
         personality: Personality,
         /// How many bytes its files may take altogether: 512M, 10G, or `none` for no limit. Each
         /// drive has a share by its size.
@@ -66,4 +67,8 @@ pub enum VolumeCommand {
         #[arg(long, value_parser = parse_quota)]
         quota: u64,
     },
+}
+
+fn personality() -> impl TypedValueParser<Value = Personality> {
+    PossibleValuesParser::new(["nfs"]).try_map(|text| text.parse::<Personality>())
 }
