@@ -13,7 +13,7 @@ const RINGS: &[(u32, &[&str])] = &[
     (2, &["store", "check"]),
     (3, &["drive", "client", "manager", "stripe"]),
     (4, &["clerk"]),
-    (5, &["cell", "mount", "smas"]),
+    (5, &["mount"]),
     (6, &["bench", "hosts", "nasd", "simulation"]),
 ];
 
