@@ -347,7 +347,7 @@ impl KnownNames {
         }
     }
 
-    /// All up to there was listed: where pages have come further already, they go on there.
+    /// What was looked for up to there was listed: where pages have come further already, they go on there.
     pub(crate) fn listed_up_to(&self, directory: FileHandle, cookie: u64) {
         if let Some(known) = self.lock().directories.get_mut(&directory) {
             known.listing.cookie = known.listing.cookie.max(cookie);

@@ -415,7 +415,7 @@ impl RemoteDrives {
             before = drives.insert(drive, Arc::new(way));
         }
         drop(drives);
-        // What was written that way is ended by it, which nobody waits for who goes another one.
+        // What was written that way is ended by it, which nobody waits for but who has found the other one.
         drop(before);
     }
 

@@ -50,7 +50,7 @@ pub(super) struct Writing {
     /// When one began last, or a map came that allows some, by the host's clock.
     last: Mutex<Duration>,
     is_listed: AtomicBool,
-    /// By what right the end is told: that of the last map, as earlier ones end sooner.
+    /// By what right the end is told: that of the map that came last, as earlier ones mostly end sooner.
     authority: Mutex<Option<Authority>>,
     /// What each component drive was given.
     given: Mutex<HashMap<DriveId, Given>>,
