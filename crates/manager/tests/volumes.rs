@@ -23,7 +23,8 @@ use support::working_key;
 
 const ADMINISTRATOR: &str = "admin:owner";
 
-/// Forgets everything: good for a manager that lives as long as the test.
+/// Forgets everything: good as long as no manager is started after keys have changed, so they change only where a test
+/// asks for it.
 #[derive(Debug)]
 struct Forgetful;
 
@@ -61,6 +62,7 @@ fn cell(drives: u64) -> (Cell, Arc<Table>) {
     let cell = Cell::with(drives, move |config| {
         config.table = Some(told);
         config.keeper = Some(Arc::new(Forgetful));
+        config.rotation_interval = None;
         config.short_patience = Duration::from_millis(300);
         config.patience = Duration::from_secs(1);
     });
