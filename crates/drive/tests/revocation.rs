@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -26,9 +26,11 @@ const OBJECT_BYTES: usize = 48 << 20;
 const BLOCK: usize = 4096;
 /// How many times the object's capabilities are revoked.
 const ROUNDS: u64 = 6;
-/// How long clients work before a capability is revoked, and after it.
+/// How long clients work at least before a capability is revoked, and after it, and with how many requests.
 const BEFORE: Duration = Duration::from_millis(120);
+const SUCCEED_BEFORE: usize = 100;
 const AFTER: Duration = Duration::from_millis(80);
+const TRIED_AFTER: usize = 50;
 /// Requests of a client that has several on their way.
 const DEPTH: usize = 16;
 
@@ -36,6 +38,40 @@ const DEPTH: usize = 16;
 struct Tried {
     sent: Instant,
     succeeded: bool,
+}
+
+/// How far all clients are.
+#[derive(Default)]
+struct Progress {
+    succeeded: AtomicUsize,
+    is_revoked: AtomicBool,
+    /// Requests that were sent after `is_revoked` was seen, and are answered.
+    tried_since: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Progress {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, was_revoked: bool, succeeded: bool) {
+        self.succeeded.fetch_add(usize::from(succeeded), Ordering::Relaxed);
+        self.tried_since.fetch_add(usize::from(was_revoked), Ordering::Relaxed);
+    }
+}
+
+/// Waits for so long, and until more than so many are counted, however slow the machine is.
+fn wait_for(count: &AtomicUsize, more_than: usize, least: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < least || count.load(Ordering::Relaxed) <= more_than {
+        assert!(began.elapsed() < Duration::from_secs(60), "the clients don't come on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// An object that is not in the cache, so that reads wait for the medium, many of them together.
@@ -73,7 +109,7 @@ fn one_by_one(
     name: ObjectName,
     signer: &Signer,
     client: usize,
-    over: &AtomicBool,
+    progress: &Progress,
 ) -> Vec<Tried> {
     let protection = protection_of(client);
     let address = drive.server().address();
@@ -81,7 +117,7 @@ fn one_by_one(
     let mut channel = connect();
     let mut tried = Vec::new();
     let data = vec![7; BLOCK];
-    while !over.load(Ordering::Relaxed) {
+    while !progress.is_over() {
         let offset = scattered(client, tried.len());
         let request = match tried.len() % 3 {
             0 => {
@@ -96,6 +132,7 @@ fn one_by_one(
             _ => Request::new(Procedure::Getattr, &GetattrArguments { name }, signer.clone()),
         };
         let request = Request { protection, ..request };
+        let was_revoked = progress.is_revoked();
         let sent = Instant::now();
         let status = match drive.ask_over(&channel, &request) {
             Ok(answer) => answer.status,
@@ -108,7 +145,9 @@ fn one_by_one(
             }
         };
         assert!(matches!(status, None | Some(Status::RefusedDigest)), "{status:?}");
-        tried.push(Tried { sent, succeeded: status.is_none() });
+        let succeeded = status.is_none();
+        progress.note(was_revoked, succeeded);
+        tried.push(Tried { sent, succeeded });
     }
     tried
 }
@@ -119,7 +158,7 @@ fn pipelined(
     name: ObjectName,
     authority: &Authority,
     client: usize,
-    over: &AtomicBool,
+    progress: &Progress,
 ) -> Vec<Tried> {
     let options =
         ConnectOptions { connections: 1, retry: RetryPolicy::none(), ..ConnectOptions::default() };
@@ -128,15 +167,18 @@ fn pipelined(
     let mut tried = Vec::new();
     let mut under_way = VecDeque::new();
     let mut begun = 0;
-    while !over.load(Ordering::Relaxed) || !under_way.is_empty() {
-        while !over.load(Ordering::Relaxed) && under_way.len() < DEPTH {
+    while !progress.is_over() || !under_way.is_empty() {
+        while !progress.is_over() && under_way.len() < DEPTH {
             begun += 1;
             let offset = scattered(client, begun);
+            let was_revoked = progress.is_revoked();
             let sent = Instant::now();
-            under_way.push_back((sent, reader.begin_read(authority, name, offset, vec![0; BLOCK])));
+            let read = reader.begin_read(authority, name, offset, vec![0; BLOCK]);
+            under_way.push_back((was_revoked, sent, read));
         }
-        if let Some((sent, read)) = under_way.pop_front() {
+        if let Some((was_revoked, sent, read)) = under_way.pop_front() {
             let succeeded = read.wait().0.is_ok();
+            progress.note(was_revoked, succeeded);
             tried.push(Tried { sent, succeeded });
         }
     }
@@ -151,27 +193,28 @@ fn revoke_under_load(drive: &TestDrive, name: ObjectName, version: u64) -> (Inst
     let key = capability_key(&SecretKey::new(key_of(WORKING_KEY)), &capability, version);
     let issued = IssuedCapability { capability, key, sealed: None };
     let authority = |client| Authority::capability(&issued, protection_of(client));
-    let over = AtomicBool::new(false);
+    let progress = Progress::default();
     std::thread::scope(|scope| {
-        let (signer, over) = (&signer, &over);
+        let (signer, progress) = (&signer, &progress);
         let clients: Vec<_> = (0..8)
             .map(|client| (client, authority(client)))
             .map(|(client, authority)| {
                 scope.spawn(move || match client % 2 {
-                    0 => one_by_one(drive, name, signer, client, over),
-                    _ => pipelined(drive, name, &authority, client, over),
+                    0 => one_by_one(drive, name, signer, client, progress),
+                    _ => pipelined(drive, name, &authority, client, progress),
                 })
             })
             .collect();
-        std::thread::sleep(BEFORE);
+        wait_for(&progress.succeeded, SUCCEED_BEFORE, BEFORE);
         let access_control_version = Some(version + 1);
         let changes = SetAttributes { access_control_version, ..SetAttributes::default() };
         let arguments = SetattrArguments { name, durable: false, changes };
         let answered = drive.by(Signer::working(), Procedure::Setattr, &arguments);
         let revoked = Instant::now();
         assert!(answered.status.is_none() && answered.proved);
-        std::thread::sleep(AFTER);
-        over.store(true, Ordering::Relaxed);
+        progress.is_revoked.store(true, Ordering::Relaxed);
+        wait_for(&progress.tried_since, TRIED_AFTER, AFTER);
+        progress.over.store(true, Ordering::Relaxed);
         (revoked, clients.into_iter().flat_map(|client| client.join().unwrap()).collect())
     })
 }
@@ -184,8 +227,13 @@ fn nothing_that_is_sent_after_the_answer_succeeds() {
         let (before, after): (Vec<_>, Vec<_>) =
             tried.into_iter().partition(|tried| tried.sent <= revoked);
         let succeeded = |tried: &[Tried]| tried.iter().filter(|tried| tried.succeeded).count();
-        assert!(succeeded(&before) > 100, "{} of {} before", succeeded(&before), before.len());
-        assert!(after.len() > 50, "{} after", after.len());
+        assert!(
+            succeeded(&before) > SUCCEED_BEFORE,
+            "{} of {} before",
+            succeeded(&before),
+            before.len()
+        );
+        assert!(after.len() > TRIED_AFTER, "{} after", after.len());
         assert_eq!(succeeded(&after), 0, "of {} that were sent after the answer", after.len());
     }
 }

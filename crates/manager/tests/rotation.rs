@@ -120,13 +120,14 @@ fn is_dead(cell: &Cell, file: &File) -> bool {
     matches!(getattr_by(cell, file), Err(ClientError::Refused(status)) if status.needs_new_capability())
 }
 
-/// What one user does for a while: every byte and name must come out right.
-fn work(cell: &Cell, uid: u32, until: Instant) -> usize {
+/// What one user does for as long as `goes_on`, which is told how often he did it: every byte and name must come out
+/// right.
+fn work(cell: &Cell, uid: u32, goes_on: impl Fn(usize) -> bool) {
     let (clerk, caller) = clerk(cell, uid);
     let root = clerk.root();
     let long = new_file(&clerk, &caller, &format!("long-{uid}"));
     let mut rounds = 0;
-    while Instant::now() < until {
+    while goes_on(rounds) {
         let old = format!("{uid}-{rounds}");
         let bytes = vec![rounds as u8; 5000 + rounds];
         for file in [&long, &new_file(&clerk, &caller, &old)] {
@@ -142,28 +143,26 @@ fn work(cell: &Cell, uid: u32, until: Instant) -> usize {
         rounds += 1;
     }
     long.close().unwrap();
-    rounds
 }
 
 #[test]
 fn nobody_notices_that_keys_change_every_few_milliseconds() {
     let (cell, ring) = cell(2, Some(Duration::from_millis(4)));
-    let until = Instant::now() + Duration::from_secs(4);
-    let rounds: Vec<usize> = std::thread::scope(|scope| {
-        let users: Vec<_> = (1..=4)
-            .map(|uid| {
-                scope.spawn({
-                    let cell = &cell;
-                    move || work(cell, uid, until)
-                })
-            })
-            .collect();
-        users.into_iter().map(|user| user.join().unwrap()).collect()
+    let began = Instant::now();
+    // Four seconds, and longer where the machine is slow: it is not its speed that is asked for.
+    let goes_on = |rounds: usize| {
+        let changes = [1, 2].map(|drive| ring.epoch(drive));
+        let told = || format!("{rounds} rounds, {changes:?} changes");
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", told());
+        let is_little = rounds <= 3 || changes.iter().any(|changes| *changes <= 50);
+        is_little || began.elapsed() < Duration::from_secs(4)
+    };
+    std::thread::scope(|scope| {
+        for uid in 1..=4 {
+            let cell = &cell;
+            scope.spawn(move || work(cell, uid, goes_on));
+        }
     });
-    assert!(rounds.iter().all(|rounds| *rounds > 3), "{rounds:?}");
-    for drive in [1, 2] {
-        assert!(ring.epoch(drive) > 50, "only {} changes", ring.epoch(drive));
-    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::{CellOptions, TestCell, finish, nasd, text};
 
 fn cell() -> TestCell {
@@ -166,10 +166,10 @@ fn names_are_checked_and_certificates_expire() {
     told(&cell, "user add root");
     assert_eq!(ok(&handed(&cell, "user-root"), &["ls", "main:/"]), "");
 
-    told(&cell, "user add brief --uid 7 --for 4s");
+    told(&cell, "user add brief --uid 7 --for 10s");
     let brief = handed(&cell, "user-brief");
     ok(&brief, &["ls", "main:/"]);
-    std::thread::sleep(Duration::from_secs(5));
+    sleep_until(ends(&brief.join("tls/user.pem")) + Duration::from_secs(1));
     refused(&with(&brief, &["ls", "main:/"]), &["expired"]);
     assert!(told(&cell, "user list").contains("expired"));
 }
@@ -334,21 +334,32 @@ fn without_a_certificate_nothing_but_joining_is_answered() {
     }
 }
 
+/// When a certificate ends.
+fn ends(path: &Path) -> SystemTime {
+    let (_, end) = nasd_transport::certificate_times(&fs::read(path).unwrap()).unwrap();
+    UNIX_EPOCH + Duration::from_secs(end)
+}
+
+fn sleep_until(time: SystemTime) {
+    std::thread::sleep(time.duration_since(SystemTime::now()).unwrap_or_default());
+}
+
 #[test]
 fn certificates_are_renewed_in_time_and_on_demand() {
     let cell = cell();
     let laptop = cell.directory.path().join("laptop");
-    let token_text = token(&cell, "host add laptop --for 9s");
+    let token_text = token(&cell, "host add laptop --for 24s");
     assert!(join(&token_text, &laptop).status.success());
-    let certificate = || fs::read(laptop.join("tls/host.pem")).unwrap();
-    let first = certificate();
+    let path = laptop.join("tls/host.pem");
+    let certificate = || fs::read(&path).unwrap();
+    let (first, end_of_first) = (certificate(), ends(&path));
     ok(&laptop, &["ls", "main:/"]);
     assert!(certificate() == first, "it is fresh");
-    std::thread::sleep(Duration::from_secs(7));
+    sleep_until(end_of_first - Duration::from_secs(7));
     ok(&laptop, &["ls", "main:/"]);
     let second = certificate();
     assert!(second != first, "less than a third was left");
-    std::thread::sleep(Duration::from_secs(3));
+    sleep_until(end_of_first + Duration::from_secs(1));
     ok(&laptop, &["ls", "main:/"]);
     ok(&laptop, &["renew"]);
     assert!(certificate() != second);

@@ -120,7 +120,9 @@ fn the_striping_manager_may_die_while_something_moves() {
         // So slowly that it is not done before.
         done(&cell.nasd(&["striping", "set", "--rebuild-limit", "1M"]));
         let added = add(&cell, &[]);
-        wait_until("it moves", || component(&cell, added)["places_coming"] != 0);
+        wait_until("it moves", || {
+            component(&cell, added)["places_coming"].as_u64().is_some_and(|coming| coming > 0)
+        });
         signal(cell.member("striping serve"), "KILL");
         std::thread::sleep(Duration::from_secs(1));
         signal(cell.member("drive-1.img"), "KILL");

@@ -72,9 +72,10 @@ fn nothing_of_it_is_on_the_machine_and_status_tells_where_it_is() {
         let mut cell = TestCell::start(&CellOptions::striped(drives, stripe));
         fs::write(cell.path("f"), noise(1, 300_000)).unwrap();
         fs::File::open(cell.path("f")).unwrap().sync_all().unwrap();
-        assert_eq!(state_on(&cell), on);
+        wait_for_copies(&cell, on);
         for index in 1..=u64::from(drives) {
-            assert_eq!(component(&cell, index)["has_state"], on.contains(&index));
+            let told = || component(&cell, index)["has_state"] == on.contains(&index);
+            wait_until("that is told of each drive", told);
         }
         let image = cell.directory.path().join("own.img");
         let exported = cell.nasd(&["striping".as_ref(), "export".as_ref(), image.as_os_str()]);
@@ -88,7 +89,7 @@ fn nothing_of_it_is_on_the_machine_and_status_tells_where_it_is() {
         cell.kill_everything();
         cell.restart();
         assert!(fs::read(cell.path("f")).unwrap() == noise(1, 300_000));
-        assert_eq!(state_on(&cell), on);
+        wait_for_copies(&cell, on);
     }
 }
 
@@ -113,7 +114,7 @@ fn the_striping_manager_and_a_drive_with_its_state_may_die_at_once() {
 #[test]
 fn a_drive_with_a_copy_that_hangs_or_is_lost_is_done_without() {
     let cell = TestCell::start(&CellOptions::striped(2, "raid0"));
-    assert!(codes(&cell).is_empty());
+    wait_until("all is well at first", || codes(&cell).is_empty());
     let hung = cell.member("drive-2.img");
     signal(hung, "STOP");
     wait_for_copies(&cell, &[1]);
@@ -164,10 +165,10 @@ fn who_is_drained_gives_its_copy_to_another() {
         TestCell::start(&CellOptions::striped(4, "raid1 --stripe-width 2 --stripe-unit 64K"));
     let mut workers: Vec<Worker> = (0..2).map(|number| Worker::new(&cell, number)).collect();
     while_working(&mut workers, || {
-        assert_eq!(state_on(&cell), [1, 2, 3]);
+        wait_for_copies(&cell, &[1, 2, 3]);
         let drained = cell.nasd(&["drive", "drain", "2", "--wait"]);
         assert!(drained.status.success(), "{}", text(&drained));
-        assert_eq!(state_on(&cell), [1, 3, 4]);
+        wait_for_copies(&cell, &[1, 3, 4]);
         for (drive, has_any) in [("1", true), ("2", false)] {
             let listed = text(&cell.nasd(&["partition", "list", drive]));
             assert_eq!(listed.contains("p80000005"), has_any, "drive {drive}: {listed}");

@@ -7,7 +7,7 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use support::{CellOptions, TestCell, make_tree, noise, scratch, shell, signal, wait_until};
+use support::{CellOptions, TestCell, make_tree, noise, scratch, shell};
 
 /// What is tried on each kind of volume.
 fn kinds() -> [(u32, &'static str); 4] {
@@ -102,9 +102,7 @@ fn a_drive_and_the_striping_manager_may_be_killed_and_come_back() {
         let mut copy = copy.spawn().unwrap();
         for victim in ["striping serve", "drive-1.img", "striping serve", "drive-2.img"] {
             std::thread::sleep(std::time::Duration::from_millis(200));
-            let count = cell.members().len();
-            signal(cell.member(victim), "KILL");
-            wait_until("it is back", || cell.members().len() == count);
+            cell.kill_and_await(victim);
         }
         assert!(support::wait_for_exit(&mut copy).success(), "{stripe}");
         shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use support::beside::Beside;
-use support::{CellOptions, TestCell, shell, signal, wait_for_exit, wait_until};
+use support::{CellOptions, TestCell, shell, wait_for_exit};
 
 fn options() -> CellOptions {
     CellOptions { drives: 1, size: "512M", cache: "64M", ..CellOptions::default() }
@@ -121,10 +121,7 @@ fn appends_are_kept_while_the_drive_is_killed_again_and_again() {
 /// Kills one of the cell's processes in a moment, and waits for the next one in its place.
 fn kill_member(cell: &TestCell, which: &str) {
     thread::sleep(std::time::Duration::from_millis(300));
-    let member = cell.member(which);
-    signal(member, "KILL");
-    let is_another = |(pid, line): &(u32, String)| line.contains(which) && *pid != member;
-    wait_until("it is back", || cell.members().iter().any(is_another));
+    cell.kill_and_await(which);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use nasd_transport::{
-    BreakReason, Channel, ChannelError, ClientOptions, Connection, Execution, FrameError,
+    BreakReason, Channel, ChannelError, ClientOptions, Connection, Execution, FrameError, InFlight,
     ReplyError, ResultShape, ServerOptions,
 };
 
@@ -115,29 +115,39 @@ fn outstanding_calls_are_limited_and_all_are_answered() {
     assert!(begin.elapsed() >= Duration::from_millis(590), "{:?}", begin.elapsed());
 }
 
+/// Slow calls that the server has received.
+fn sleepers(channel: &Arc<Connection>, count: usize, milliseconds: u32) -> Vec<InFlight> {
+    let call = |_| begin(channel, SLEEP, &milliseconds.to_be_bytes(), &[], Vec::new());
+    let calls = (0..count).map(call).collect();
+    // What was sent before it was received before it.
+    echo(&**channel, b"then----").unwrap();
+    calls
+}
+
 #[test]
 fn a_call_times_out_and_the_others_end() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
     let finished = AtomicUsize::new(0);
+    let calls = sleepers(&channel, 3, 1200);
     std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                sleep(&channel, 1200).unwrap();
+        for call in calls {
+            let finished = &finished;
+            scope.spawn(move || {
+                call.wait().0.unwrap();
                 finished.fetch_add(1, Ordering::Relaxed);
             });
         }
-        std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
         let arguments = 1000_u32.to_be_bytes();
         let asked =
             Asked { procedure: SLEEP, arguments: &arguments, timeout_ms: 200, ..Asked::default() };
-        let error = ask(&channel, &asked, &mut []).unwrap_err();
+        let error = ask(&*channel, &asked, &mut []).unwrap_err();
         assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
         assert_eq!(error.execution(), Execution::Possible);
         assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
         assert!(!channel.is_open());
-        let error = echo(&channel, b"").unwrap_err();
+        let error = echo(&*channel, b"").unwrap_err();
         assert_eq!(error.execution(), Execution::Never, "{error}");
     });
     assert_eq!(finished.into_inner(), 3);
@@ -232,10 +242,11 @@ fn a_call_above_the_limit_is_not_sent() {
 #[test]
 fn a_stopped_server_finishes_what_it_has_received() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
+    let calls = sleepers(&channel, 4, 700);
     std::thread::scope(|scope| {
-        let calls: Vec<_> = (0..4).map(|_| scope.spawn(|| sleep(&channel, 700))).collect();
-        std::thread::sleep(Duration::from_millis(200));
+        let wait = |call: InFlight| scope.spawn(move || call.wait().0);
+        let calls: Vec<_> = calls.into_iter().map(wait).collect();
         let begin = Instant::now();
         assert!(server.shut_down(Duration::from_secs(10)), "not all calls finished");
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
@@ -251,10 +262,11 @@ fn a_stopped_server_finishes_what_it_has_received() {
 #[test]
 fn a_stop_without_grace_fails_pending_calls() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
+    let calls = sleepers(&channel, 4, 3000);
     std::thread::scope(|scope| {
-        let calls: Vec<_> = (0..4).map(|_| scope.spawn(|| sleep(&channel, 3000))).collect();
-        std::thread::sleep(Duration::from_millis(200));
+        let wait = |call: InFlight| scope.spawn(move || call.wait().0);
+        let calls: Vec<_> = calls.into_iter().map(wait).collect();
         assert!(!server.shut_down(Duration::from_millis(50)));
         for call in calls {
             let error = call.join().unwrap().unwrap_err();
@@ -267,10 +279,10 @@ fn a_stop_without_grace_fails_pending_calls() {
 #[test]
 fn a_connection_whose_peer_waits_for_an_answer_is_not_idle() {
     let options =
-        ServerOptions { idle_timeout: Duration::from_millis(300), ..ServerOptions::default() };
+        ServerOptions { idle_timeout: Duration::from_millis(1500), ..ServerOptions::default() };
     let server = start(options);
     let channel = connect(&server);
-    sleep(&channel, 1500).unwrap();
+    sleep(&channel, 4500).unwrap();
     echo(&channel, b"again---").unwrap();
     assert_eq!(server.connections(), 1);
 }
@@ -282,8 +294,11 @@ fn an_idle_connection_that_the_server_closed_is_found_out_before_a_call() {
     let server = start(options);
     let channel = connect(&server);
     echo(&channel, b"").unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(server.connections(), 0);
+    let begin = Instant::now();
+    while server.connections() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it is not closed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let error = echo(&channel, b"").unwrap_err();
     assert_eq!(error.execution(), Execution::Never, "{error}");
 }

@@ -5,6 +5,7 @@ mod common;
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -188,10 +189,13 @@ fn a_server_that_does_not_receive_times_a_write_out() {
 
 #[test]
 fn late_replies_are_thrown_away_while_others_wait() {
-    let (address, server) = fake_server(|mut socket| {
+    let (came, has_come) = channel();
+    let (late, is_late) = channel();
+    let (address, server) = fake_server(move |mut socket| {
         let first = xid_of(&receive_record(&mut socket).unwrap());
+        came.send(()).unwrap();
         let second = xid_of(&receive_record(&mut socket).unwrap());
-        std::thread::sleep(Duration::from_millis(600));
+        is_late.recv().unwrap();
         for xid in [first, second] {
             let reply = record(&reply_message(xid, &good_results()), usize::MAX);
             socket.write_all(&reply).unwrap();
@@ -200,19 +204,19 @@ fn late_replies_are_thrown_away_while_others_wait() {
     });
     let channel = Connection::tcp(address, &quick()).unwrap();
     std::thread::scope(|scope| {
-        let late = scope.spawn(|| {
+        scope.spawn(|| {
             let asked = Asked {
                 procedure: READ,
-                timeout_ms: 300,
+                timeout_ms: 1500,
                 results: ResultShape::DataAfter { head_bytes: 4 },
                 ..Asked::default()
             };
-            ask(&channel, &asked, &mut [0; 2000])
+            let error = ask(&channel, &asked, &mut [0; 2000]).unwrap_err();
+            assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
+            late.send(()).unwrap();
         });
-        std::thread::sleep(Duration::from_millis(100));
+        has_come.recv().unwrap();
         read(&channel, 1000).unwrap();
-        let error = late.join().unwrap().unwrap_err();
-        assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
     });
     drop(channel);
     server.join().unwrap();

@@ -152,17 +152,22 @@ fn who_waits_for_some_call_gets_those_first_that_end_first() {
     let server = start(ServerOptions::default());
     let channel = Arc::new(connect(&server));
     let mut calls: Vec<_> =
-        [300, 60, 180, 120].map(|time| (time, begin_nap(&channel, time))).into();
-    let mut order = Vec::new();
-    while let Some((_, oldest)) = calls.first_mut() {
-        oldest.wait_for_some();
-        while let Some(index) = calls.iter_mut().position(|(_, call)| call.is_done()) {
-            let (time, call) = calls.remove(index);
+        [900, 180, 540, 360].map(|time| (time, begin_nap(&channel, time))).into();
+    // The longest is the one that is waited with, and those that have ended are seen before it has.
+    calls[0].1.wait_for_some();
+    assert!(!calls[0].1.is_done());
+    calls.sort_by_key(|&(time, _)| time);
+    while let Some((_, longest)) = calls.last_mut() {
+        longest.wait_for_some();
+        // Looked at from the longest on, so that what ends meanwhile is one that was looked at.
+        let done: Vec<bool> = calls.iter_mut().rev().map(|(_, call)| call.is_done()).collect();
+        let ended = done.iter().filter(|is_done| **is_done).count();
+        assert!(ended > 0, "it returned and nothing had ended");
+        assert!(done.iter().rev().take(ended).all(|is_done| *is_done), "{done:?}");
+        for (time, call) in calls.drain(..ended) {
             assert_eq!(call.wait().0.unwrap().results()[..4], u32::to_be_bytes(time));
-            order.push(time);
         }
     }
-    assert_eq!(order, [60, 120, 180, 300]);
     // Where another thread receives, nobody waits for ever.
     let mut one = begin_nap(&channel, 50);
     std::thread::scope(|scope| {

@@ -42,6 +42,8 @@ pub struct FakeCell {
     next_drive: AtomicUsize,
     next_capability: AtomicU64,
     manager_runs: AtomicBool,
+    /// Requests that wait for the manager now.
+    pub manager_waiters: AtomicUsize,
     /// Requests that the manager has answered.
     pub manager_requests: AtomicU64,
     /// Something was changed since the last commit.
@@ -64,6 +66,7 @@ impl FakeCell {
             next_drive: AtomicUsize::new(0),
             next_capability: AtomicU64::new(1),
             manager_runs: AtomicBool::new(true),
+            manager_waiters: AtomicUsize::new(0),
             manager_requests: AtomicU64::new(0),
             uncommitted: AtomicBool::new(false),
             capability_seconds: AtomicU64::new(86400),
@@ -148,6 +151,15 @@ impl FakeCell {
 
     /// Waits for the manager.
     fn reach_manager(&self) -> Result<(), ClerkError> {
+        self.manager_waiters.fetch_add(1, Ordering::Relaxed);
+        let waited = self.wait_for_manager();
+        self.manager_waiters.fetch_sub(1, Ordering::Relaxed);
+        waited?;
+        self.manager_requests.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wait_for_manager(&self) -> Result<(), ClerkError> {
         let end = Instant::now() + self.deadline;
         while !self.manager_runs.load(Ordering::Acquire) {
             if Instant::now() >= end {
@@ -155,7 +167,6 @@ impl FakeCell {
             }
             interrupt::pause(Duration::from_millis(5))?;
         }
-        self.manager_requests.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

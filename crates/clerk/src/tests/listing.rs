@@ -93,7 +93,9 @@ fn whoever_is_interrupted_does_not_wait_for_a_manager_that_is_away() {
     thread::scope(|scope| {
         let list = || request.run(|| clerk.list_parts(&root(), clerk.root(), parts));
         let lister = scope.spawn(list);
-        thread::sleep(Duration::from_millis(100));
+        eventually("all that is asked for at once waits", || {
+            cell.manager_waiters.load(Ordering::Relaxed) == 1 + LISTER_THREADS
+        });
         assert!(!lister.is_finished());
         gives_up.0.store(true, Ordering::Relaxed);
         lister.join().unwrap();

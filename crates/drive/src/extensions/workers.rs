@@ -365,7 +365,7 @@ mod tests {
         let (go_on, waits) = channel();
         let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
-        let workers = Workers::with_limits(1 << 20, 1, Duration::from_millis(20));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(1));
         for _ in 0..MOST_LOST {
             assert_eq!(workers.run(job(&bad, b"wait"), nothing), Err(Failure::NeverEnds));
         }
@@ -410,12 +410,12 @@ mod tests {
     fn who_waited_for_long_has_as_long_to_run_as_others() {
         let (go_on, waits) = channel();
         let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
-        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(1));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(3));
         thread::scope(|scope| {
             let run = || workers.run(job(&slow, b"wait"), nothing);
             let calls = [scope.spawn(run), scope.spawn(run)];
-            // The second one is begun then, and has waited for longer than it takes when it ends.
-            for milliseconds in [700, 600] {
+            // The second one is begun then, and its call has taken longer than the patience when it ends.
+            for milliseconds in [1800, 1600] {
                 thread::sleep(Duration::from_millis(milliseconds));
                 go_on.send(()).unwrap();
             }

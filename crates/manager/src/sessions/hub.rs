@@ -202,25 +202,28 @@ mod tests {
 
     #[test]
     fn a_client_that_is_silent_is_not_waited_for() {
-        let hub = hub(Duration::from_millis(200));
-        assert!(hub.with(|all, now| all.lease(2, "host:a", directory(), now)).unwrap());
+        let lease = Duration::from_millis(200);
         let begin = Instant::now();
+        let hub = hub(lease);
+        assert!(hub.with(|all, now| all.lease(2, "host:a", directory(), now)).unwrap());
         let changing = hub.change(1, "host:a", [None, Some(directory())]).unwrap();
         assert_eq!((changing.client(), changing.has_others()), (1, true));
-        assert!(begin.elapsed() >= Duration::from_millis(150), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() >= lease, "{:?}", begin.elapsed());
         assert_eq!(hub.wait_for_events(2, "host:a"), Err(SessionError::Gone));
     }
 
     #[test]
     fn a_client_is_answered_in_time_even_if_there_is_nothing_to_tell() {
-        let hub = hub(Duration::from_millis(600));
+        let waiting = hub(Duration::from_millis(3000));
         let begin = Instant::now();
-        assert_eq!(hub.wait_for_events(1, "host:a"), Ok((1, Vec::new())));
-        assert!((190..590).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+        assert_eq!(waiting.wait_for_events(1, "host:a"), Ok((1, Vec::new())));
+        assert!((950..2950).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+        // Nobody would wait so long for that one.
+        let hub = hub(Duration::from_secs(600));
         assert_eq!(hub.wait_for_events(1, "host:b"), Err(SessionError::NotYours));
         hub.close();
         let begin = Instant::now();
         assert_eq!(hub.wait_for_events(1, "host:a"), Ok((1, Vec::new())));
-        assert!(begin.elapsed() < Duration::from_millis(190));
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     }
 }

@@ -188,6 +188,23 @@ impl TestCell {
         found.unwrap_or_else(|| panic!("no member {part} in {members:?}")).0
     }
 
+    /// Kills the process whose command line has `part` in it, once there is one; its number.
+    pub fn kill(&self, part: &str) -> u32 {
+        wait_until(&format!("there is {part}"), || {
+            self.members().iter().any(|(_, line)| line.contains(part))
+        });
+        let member = self.member(part);
+        signal(member, "KILL");
+        member
+    }
+
+    /// Kills a process as [`kill`](Self::kill) does, and waits for another in its place.
+    pub fn kill_and_await(&self, part: &str) {
+        let killed = self.kill(part);
+        let is_another = |(pid, line): &(u32, String)| line.contains(part) && *pid != killed;
+        wait_until("it is back", || self.members().iter().any(is_another));
+    }
+
     fn members_of(&self, parent: u32) -> Vec<(u32, String)> {
         let mut members = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
