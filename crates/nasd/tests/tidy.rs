@@ -8,7 +8,21 @@ use std::process::Command;
 
 /// Crates by ring: a crate may depend on its own ring and lower ones, never in a circle.
 const RINGS: &[(u32, &[&str])] = &[
-    (0, &["types", "xdr", "rpc", "capability", "protocol", "metrics", "layout", "filter", "grep"]),
+    (
+        0,
+        &[
+            "types",
+            "xdr",
+            "rpc",
+            "capability",
+            "protocol",
+            "metrics",
+            "layout",
+            "filter",
+            "grep",
+            "prefetch",
+        ],
+    ),
     (1, &["device", "fuse", "transport"]),
     (2, &["store", "check"]),
     (3, &["drive", "client", "manager", "stripe"]),

@@ -1,0 +1,277 @@
+//! What to fetch next, and what to let go: each block is weighed against what else its memory is good for.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::StreamId;
+use crate::estimate::Mean;
+use crate::held::Holdings;
+use crate::stream::{Access, Block, Place, Stream};
+
+/// How many blocks more than it takes to hide how long fetching one takes: speeds vary.
+const SPARE_DEPTH: f64 = 4.0;
+
+/// What is assumed of a stream before it is known how quickly it is read: blocks a second.
+const UNKNOWN_RATE: f64 = 1000.0;
+
+/// Limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Most streams at a time.
+    pub most_streams: usize,
+    /// Most accesses of a stream that are known and not over.
+    pub most_hints: usize,
+    /// Most blocks that are held at a time for all streams.
+    pub most_held: usize,
+    /// Most blocks that are asked for and have not come.
+    pub most_under_way: usize,
+    /// Blocks that are held at most for a stream of which nothing was read yet.
+    pub first_window: usize,
+    /// Blocks of a stream that are held at most though one was read that comes after them: whoever reads has left them
+    /// out, or, as several do the work, comes to them a little later.
+    pub most_behind: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            most_streams: 64,
+            most_hints: 1 << 16,
+            most_held: 1024,
+            most_under_way: 64,
+            first_window: 64,
+            most_behind: 64,
+        }
+    }
+}
+
+/// What memory costs now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Costs {
+    /// Blocks of the cache that nothing is in.
+    pub free: usize,
+    /// How many more reads a second would have found what they look for, of all that nobody gave a hint of, if they
+    /// had one block more.
+    pub marginal_hits: f64,
+}
+
+/// Why a hint is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HintError {
+    /// An access has blocks, and ends before the largest number.
+    #[error("an access has at least one block, and its end is a number of 64 bits")]
+    Empty,
+    /// As many accesses are known as may be.
+    #[error("{0} accesses are known already: tell the rest when some are over")]
+    TooManyHints(usize),
+    /// As many streams are known as may be.
+    #[error("there are {0} streams already")]
+    TooManyStreams(usize),
+}
+
+/// See the crate.
+#[derive(Debug)]
+pub struct Planner<O> {
+    settings: Settings,
+    streams: BTreeMap<StreamId, Stream<O>>,
+    holdings: Holdings<O>,
+    /// How long fetching a block takes, in nanoseconds.
+    latency: Mean,
+    released: Vec<Block<O>>,
+}
+
+impl<O: Copy + Ord> Planner<O> {
+    /// One that knows of nothing yet.
+    pub fn new(settings: Settings) -> Planner<O> {
+        Planner {
+            settings,
+            streams: BTreeMap::new(),
+            holdings: Holdings::new(),
+            latency: Mean::unknown(),
+            released: Vec::new(),
+        }
+    }
+
+    /// Somebody will read this, after all that has lower ordinals in the stream, which begins with its first hint. What
+    /// is told again, or late, does no harm.
+    ///
+    /// # Errors
+    ///
+    /// Any [`HintError`]; then nothing has changed.
+    pub fn hint(
+        &mut self,
+        stream: StreamId,
+        ordinal: u64,
+        access: Access<O>,
+        now: u64,
+    ) -> Result<(), HintError> {
+        if access.blocks == 0 || access.first.checked_add(access.blocks).is_none() {
+            return Err(HintError::Empty);
+        }
+        if !self.streams.contains_key(&stream) {
+            if self.streams.len() >= self.settings.most_streams {
+                return Err(HintError::TooManyStreams(self.streams.len()));
+            }
+            self.streams.insert(stream, Stream::new(&self.settings, now));
+        }
+        let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
+        if known.hints() >= self.settings.most_hints {
+            return Err(HintError::TooManyHints(known.hints()));
+        }
+        known.last_heard = now;
+        known.hint(ordinal, access);
+        Ok(())
+    }
+
+    /// All accesses of a stream before an ordinal are over, wherever they were answered from; `skipped` of them, since
+    /// this was last told, were not made at all: the hints were wrong.
+    pub fn pass(&mut self, stream: StreamId, ordinal: u64, skipped: u64, now: u64) {
+        let Some(known) = self.streams.get_mut(&stream) else { return };
+        let (unread, blocks) = known.pass(ordinal, skipped);
+        known.last_heard = now;
+        if blocks > 0 {
+            known.rate.note(blocks, now);
+        }
+        self.drop_uses(stream, unread);
+    }
+
+    /// Somebody reads a block; whether it was held for that.
+    pub fn read(&mut self, block: Block<O>, now: u64) -> bool {
+        let Some((stream, place)) = self.holdings.first_user(block) else { return false };
+        let Some(known) = self.streams.get_mut(&stream) else { return false };
+        let mut over = known.read(place);
+        known.rate.note(1 + over.len() as u64, now);
+        known.last_heard = now;
+        over.push((place, block));
+        self.drop_uses(stream, over);
+        true
+    }
+
+    /// A stream is over, whatever was not read of it.
+    pub fn end(&mut self, stream: StreamId) {
+        if let Some(known) = self.streams.remove(&stream) {
+            self.drop_uses(stream, known.into_held());
+        }
+    }
+
+    /// Ends the streams that nothing was heard of since then.
+    pub fn end_silent(&mut self, since: u64) {
+        let silent = |(stream, known): (&StreamId, &Stream<O>)| {
+            (known.last_heard < since).then_some(*stream)
+        };
+        for stream in self.streams.iter().filter_map(silent).collect::<Vec<_>>() {
+            self.end(stream);
+        }
+    }
+
+    /// A block that is worth its memory, and is to be fetched now. It is held from now on, and [`came`](Self::came) is
+    /// expected.
+    pub fn next(&mut self, costs: Costs, now: u64) -> Option<Block<O>> {
+        loop {
+            if self.holdings.under_way() >= self.settings.most_under_way {
+                return None;
+            }
+            let has_room = self.holdings.len() < self.settings.most_held;
+            let worth = |(id, stream): (&StreamId, &Stream<O>)| {
+                let (place, block) = stream.next()?;
+                if stream.depth() >= stream.window().min(self.settings.most_held) {
+                    return None;
+                }
+                // What is there already takes no memory.
+                let has = self.holdings.has(block);
+                let is_worth = has || (has_room && self.is_worth(stream, costs, now));
+                is_worth.then(|| (self.value(stream, stream.depth() + 1, now), *id, place, block))
+            };
+            let best = self.streams.iter().filter_map(worth).max_by(|a, b| a.0.total_cmp(&b.0));
+            let (_, id, place, block) = best?;
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.hold(place, block);
+            }
+            if self.holdings.add(block, (id, place), now) {
+                return Some(block);
+            }
+        }
+    }
+
+    /// Blocks a second that are not waited for because a stream has so many fetched ahead, and not one less: how long
+    /// fetching takes is spread over all that are fetched meanwhile (section 4 of the paper of 1995), as far as the hints
+    /// are right.
+    fn value(&self, stream: &Stream<O>, depth: usize, now: u64) -> f64 {
+        let rate = stream.rate.per_second(UNKNOWN_RATE, now);
+        let accuracy = stream.accuracy.get().unwrap_or(1.0);
+        accuracy * rate / (depth as f64 * (depth as f64 + 1.0))
+    }
+
+    /// Whether one block more is worth what others lose.
+    fn is_worth(&self, stream: &Stream<O>, costs: Costs, now: u64) -> bool {
+        if costs.free > 0 || costs.marginal_hits <= 0.0 {
+            return true;
+        }
+        let depth = stream.depth() + 1;
+        depth as f64 <= self.horizon(stream, now)
+            && self.value(stream, depth, now) >= costs.marginal_hits
+    }
+
+    /// How many blocks have to be on their way for none to be waited for, twice: a stream that waits is read as quickly
+    /// as it is fetched, so that its rate says half of what it could be.
+    fn horizon(&self, stream: &Stream<O>, now: u64) -> f64 {
+        match self.latency.get() {
+            Some(latency) if stream.rate.is_known() => {
+                let rate = stream.rate.per_second(UNKNOWN_RATE, now);
+                2.0 * rate * latency / 1e9 + SPARE_DEPTH
+            }
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// A block that was to be fetched is there, or can't be.
+    pub fn came(&mut self, block: Block<O>, now: u64) {
+        if let Some(latency) = self.holdings.came(block, now) {
+            self.latency.note(latency as f64);
+        }
+    }
+
+    /// Lets blocks go that are held, those that are worth least first, as their memory is needed; how many.
+    pub fn surrender(&mut self, wanted: usize, now: u64) -> usize {
+        let before = self.released.len();
+        while self.released.len() - before < wanted {
+            let last = |(id, stream): (&StreamId, &Stream<O>)| {
+                (stream.held() > 0).then(|| (self.value(stream, stream.depth().max(1), now), *id))
+            };
+            let least = self.streams.iter().filter_map(last).min_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((_, id)) = least else { break };
+            let given_up = self.streams.get_mut(&id).and_then(Stream::give_up_last);
+            self.drop_uses(id, given_up);
+        }
+        self.released.len() - before
+    }
+
+    fn drop_uses(&mut self, stream: StreamId, uses: impl IntoIterator<Item = (Place, Block<O>)>) {
+        for (place, block) in uses {
+            if self.holdings.remove(block, (stream, place)) {
+                self.released.push(block);
+            }
+        }
+    }
+
+    /// Blocks that need not be kept any more, since this was last asked: they were read, passed, or given up.
+    pub fn released(&mut self) -> Vec<Block<O>> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Blocks that are held.
+    pub fn held(&self) -> usize {
+        self.holdings.len()
+    }
+
+    /// Blocks that were asked for and have not come.
+    pub fn under_way(&self) -> usize {
+        self.holdings.under_way()
+    }
+
+    /// Streams that are known.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+}

@@ -1,0 +1,213 @@
+//! What is chosen, and for what reason: one reason at a time.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+use std::collections::BTreeSet;
+
+use nasd_prefetch::{Access, Block, Costs, Planner, Settings, StreamId};
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+const FREE: Costs = Costs { free: 1, marginal_hits: 0.0 };
+
+fn block(stream: StreamId, number: u64) -> Block<u64> {
+    Block { object: stream, number }
+}
+
+fn hint(planner: &mut Planner<u64>, stream: StreamId, blocks: u64) {
+    for number in 0..blocks {
+        let access = Access { object: stream, first: number, blocks: 1 };
+        planner.hint(stream, number, access, 0).unwrap();
+    }
+}
+
+/// Fetches all that is worth it, in so long each; what it is.
+fn fetch(planner: &mut Planner<u64>, costs: Costs, now: u64, latency: u64) -> Vec<Block<u64>> {
+    let mut fetched = Vec::new();
+    while let Some(block) = planner.next(costs, now) {
+        planner.came(block, now + latency);
+        fetched.push(block);
+    }
+    fetched
+}
+
+#[test]
+fn trust_grows_with_what_is_read_and_falls_with_what_is_not() {
+    let settings = Settings { first_window: 16, most_behind: 4, ..Settings::default() };
+    let mut planner = Planner::new(settings);
+    hint(&mut planner, 1, 10_000);
+    assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 16);
+    for number in 0..100 {
+        assert!(planner.read(block(1, number), number * MILLISECOND));
+        fetch(&mut planner, FREE, number * MILLISECOND, 0);
+    }
+    assert_eq!(planner.held(), 16 + 100);
+    // From here on one in eight: so few are held at last that none of them is the next.
+    for number in (100..8000).step_by(8) {
+        planner.read(block(1, number), number * MILLISECOND);
+        fetch(&mut planner, FREE, number * MILLISECOND, 0);
+    }
+    assert!(planner.held() <= 8 + settings.most_behind, "{}", planner.held());
+}
+
+#[test]
+fn who_says_that_he_skips_is_trusted_less() {
+    let held_after = |skipped| {
+        let mut planner = Planner::new(Settings::default());
+        hint(&mut planner, 1, 10_000);
+        for number in (16..2000).step_by(16) {
+            fetch(&mut planner, FREE, number * MILLISECOND, 0);
+            planner.pass(1, number, skipped, number * MILLISECOND);
+        }
+        fetch(&mut planner, FREE, 2 * SECOND, 0);
+        planner.held()
+    };
+    assert_eq!(held_after(0), Settings::default().first_window);
+    assert_eq!(held_after(16), Settings::default().first_window / 8);
+}
+
+#[test]
+fn what_another_has_fetched_takes_no_memory() {
+    let settings = Settings { most_held: 4, ..Settings::default() };
+    let mut planner = Planner::new(settings);
+    hint(&mut planner, 1, 6);
+    assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 4);
+    for number in 0..6 {
+        let access = Access { object: 1, first: number, blocks: 1 };
+        planner.hint(2, number, access, 0).unwrap();
+    }
+    assert_eq!(fetch(&mut planner, FREE, 0, 0), []);
+    planner.end(1);
+    assert_eq!((planner.released().len(), planner.held()), (0, 4));
+    assert!(planner.read(block(1, 0), MILLISECOND));
+    assert_eq!(planner.released(), [block(1, 0)]);
+    assert_eq!(fetch(&mut planner, FREE, MILLISECOND, 0), [block(1, 4)]);
+}
+
+/// Two streams of which one is read ten times as quickly; what is held at last.
+fn quick_and_slow(planner: &mut Planner<u64>) -> BTreeSet<Block<u64>> {
+    let (mut quick, mut slow) = (0, 0);
+    let mut held = BTreeSet::new();
+    hint(planner, 1, 4000);
+    hint(planner, 2, 4000);
+    for tick in 0..1000 {
+        let now = tick * MILLISECOND;
+        held.extend(fetch(planner, FREE, now, 0));
+        planner.read(block(1, quick), now);
+        quick += 1;
+        if tick % 10 == 0 {
+            planner.read(block(2, slow), now);
+            slow += 1;
+        }
+    }
+    planner.released().iter().for_each(|block| assert!(held.remove(block)));
+    held
+}
+
+fn of_each(held: &BTreeSet<Block<u64>>) -> [usize; 2] {
+    [1, 2].map(|stream| held.iter().filter(|block| block.object == stream).count())
+}
+
+#[test]
+fn memory_is_taken_from_who_needs_it_later() {
+    let mut planner = Planner::new(Settings { most_held: 400, ..Settings::default() });
+    let mut held = quick_and_slow(&mut planner);
+    // The last blocks of both are worth the same if the depths are as the roots of the rates.
+    for wanted in [0, 100, 200] {
+        assert_eq!(planner.surrender(wanted, SECOND), wanted);
+        planner.released().iter().for_each(|block| assert!(held.remove(block)));
+        let [quick, slow] = of_each(&held);
+        assert!((25..40).contains(&(10 * quick / slow)), "{quick} {slow}");
+    }
+}
+
+#[test]
+fn what_is_given_up_is_fetched_again_when_its_turn_has_come() {
+    let mut planner = Planner::new(Settings { first_window: 8, ..Settings::default() });
+    hint(&mut planner, 1, 100);
+    fetch(&mut planner, FREE, 0, 0);
+    assert_eq!(planner.surrender(6, 0), 6);
+    assert_eq!(planner.released(), (2..8).rev().map(|number| block(1, number)).collect::<Vec<_>>());
+    // Not at once.
+    assert_eq!(fetch(&mut planner, FREE, 0, 0), []);
+    for number in 0..50 {
+        fetch(&mut planner, FREE, number * MILLISECOND, 0);
+        assert!(planner.read(block(1, number), number * MILLISECOND), "{number}");
+    }
+}
+
+#[test]
+fn a_part_of_a_long_access_is_given_up_and_fetched_again() {
+    let mut planner = Planner::new(Settings { first_window: 8, ..Settings::default() });
+    planner.hint(1, 0, Access { object: 1, first: 0, blocks: 1 << 40 }, 0).unwrap();
+    for number in 0..500 {
+        if number % 50 == 10 {
+            let wanted = planner.held() / 2;
+            planner.surrender(wanted, number * MILLISECOND);
+        }
+        fetch(&mut planner, FREE, number * MILLISECOND, 0);
+        assert!(planner.read(block(1, number), number * MILLISECOND), "{number}");
+    }
+}
+
+#[test]
+fn what_is_left_out_does_not_stand_in_the_way() {
+    let mut planner = Planner::new(Settings { first_window: 8, ..Settings::default() });
+    hint(&mut planner, 1, 1000);
+    for number in (0..1000).step_by(3) {
+        fetch(&mut planner, FREE, number * MILLISECOND, 0);
+        assert!(planner.read(block(1, number), number * MILLISECOND), "{number}");
+    }
+}
+
+#[test]
+fn how_quickly_a_stream_passes_counts_as_if_it_were_read() {
+    let costs = Costs { free: 0, marginal_hits: 1.0 };
+    let held_after = |pass_each| {
+        let mut planner = Planner::new(Settings::default());
+        hint(&mut planner, 1, 20_000);
+        for tick in 1..=1000 {
+            let now = tick * MILLISECOND;
+            if tick % pass_each == 0 {
+                planner.pass(1, tick * 10, 0, now);
+            }
+            fetch(&mut planner, costs, now, 5 * MILLISECOND);
+        }
+        planner.held()
+    };
+    assert_eq!(held_after(1), Settings::default().first_window);
+    // Of this one nothing is heard after its first tick.
+    let silent = held_after(1001);
+    assert!(silent < 40, "{silent}");
+}
+
+#[test]
+fn hints_that_are_seldom_right_get_less_memory() {
+    let costs = Costs { free: 0, marginal_hits: 0.5 };
+    let held_after = |step: usize| {
+        let settings =
+            Settings { first_window: 500, most_held: 500, most_behind: 4, ..Settings::default() };
+        let mut planner = Planner::new(settings);
+        hint(&mut planner, 1, 8000);
+        for number in (0..2000).step_by(step) {
+            fetch(&mut planner, costs, number * MILLISECOND, 200 * MILLISECOND);
+            planner.read(block(1, number), number * MILLISECOND);
+        }
+        planner.held()
+    };
+    let (always, seldom) = (held_after(1), held_after(8));
+    assert!(always > 40 && seldom < always / 2, "{always} {seldom}");
+}
+
+#[test]
+fn a_stream_that_is_silent_for_long_is_ended() {
+    let mut planner = Planner::new(Settings { most_streams: 2, ..Settings::default() });
+    hint(&mut planner, 1, 10);
+    hint(&mut planner, 2, 10);
+    let access = Access { object: 3, first: 0, blocks: 1 };
+    planner.hint(3, 0, access, 0).unwrap_err();
+    fetch(&mut planner, FREE, 0, 0);
+    planner.read(block(2, 0), 5 * SECOND);
+    planner.end_silent(5 * SECOND);
+    assert_eq!((planner.streams(), planner.held()), (1, 9));
+    planner.hint(3, 0, access, 0).unwrap();
+}
