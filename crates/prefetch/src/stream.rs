@@ -35,6 +35,10 @@ const GROWTH: usize = 3;
 const LOSS: usize = 1;
 const STEPS_OF_A_BLOCK: usize = 3;
 
+/// Of one access that is over, so many blocks count as read that were not fetched: it may have been a hint of all of a
+/// long file of which little was read.
+const MOST_PASSED: u64 = 64;
+
 #[derive(Debug)]
 struct Hinted<O> {
     access: Access<O>,
@@ -69,7 +73,7 @@ pub(crate) struct Stream<O> {
 
 impl<O: Copy + Ord> Stream<O> {
     pub(crate) fn new(settings: &Settings, now: u64) -> Stream<O> {
-        let first_window = settings.first_window;
+        let first_window = settings.first_window.max(1);
         Stream {
             hints: BTreeMap::new(),
             todo: BTreeSet::new(),
@@ -114,11 +118,15 @@ impl<O: Copy + Ord> Stream<O> {
         }
     }
 
-    /// The next block that is not fetched.
+    /// The next block that is not fetched; one that whoever reads is beyond only as long as few such are held.
     pub(crate) fn next(&self) -> Option<(Place, Block<O>)> {
-        let ordinal = *self.todo.first()?;
-        let hinted = self.hints.get(&ordinal)?;
-        Some(((ordinal, hinted.todo.start), hinted.block(hinted.todo.start)))
+        let from = if self.behind < self.most_behind { (0, 0) } else { self.front };
+        let next = |ordinal: &u64| {
+            let hinted = self.hints.get(ordinal)?;
+            let place = (*ordinal, hinted.todo.start);
+            (place >= from).then(|| (place, hinted.block(hinted.todo.start)))
+        };
+        self.todo.range(from.0..).take(2).find_map(next)
     }
 
     /// That one is held from now on.
@@ -190,7 +198,8 @@ impl<O: Copy + Ord> Stream<O> {
         let unread: Vec<_> = std::mem::replace(&mut self.held, later).into_iter().collect();
         self.behind = self.held.range(..self.front).count();
         self.note_unused(unread.len().min(usize::try_from(skipped).unwrap_or(usize::MAX)));
-        let unfetched: u64 = over.values().map(|hinted| hinted.todo.end - hinted.todo.start).sum();
+        let unfetched = |hinted: &Hinted<O>| (hinted.todo.end - hinted.todo.start).min(MOST_PASSED);
+        let unfetched: u64 = over.values().map(unfetched).sum();
         let blocks = unfetched + unread.len() as u64;
         (unread, blocks)
     }

@@ -199,6 +199,41 @@ fn hints_that_are_seldom_right_get_less_memory() {
 }
 
 #[test]
+fn what_is_told_too_late_takes_no_more_than_what_is_left_out() {
+    let settings = Settings { first_window: 8, most_behind: 5, ..Settings::default() };
+    let mut planner = Planner::new(settings);
+    let access = |number| Access { object: 1, first: number, blocks: 1 };
+    for number in 100..120 {
+        planner.hint(1, number, access(number), 0).unwrap();
+    }
+    fetch(&mut planner, FREE, 0, 0);
+    assert!(planner.read(block(1, 107), 0));
+    // Seven were left out, and two of them go.
+    assert_eq!(planner.released().len(), 1 + 2);
+    for number in 0..90 {
+        planner.hint(1, number, access(number), 0).unwrap();
+    }
+    // The window has room for eight, and nothing of what is late comes in their place.
+    let fetched = fetch(&mut planner, FREE, 0, 0);
+    assert_eq!(fetched, (108..116).map(|number| block(1, number)).collect::<Vec<_>>());
+    assert!(planner.held() <= 8 + settings.most_behind, "{}", planner.held());
+}
+
+#[test]
+fn the_longest_accesses_are_nothing_special() {
+    let mut planner = Planner::new(Settings::default());
+    for ordinal in 0..10 {
+        let access = Access { object: ordinal, first: 0, blocks: u64::MAX };
+        planner.hint(1, ordinal, access, 0).unwrap();
+    }
+    planner.pass(1, 9, 0, SECOND);
+    fetch(&mut planner, FREE, SECOND, 0);
+    assert_eq!(planner.held(), Settings::default().first_window);
+    planner.pass(1, u64::MAX, 0, 2 * SECOND);
+    assert_eq!(planner.held(), 0);
+}
+
+#[test]
 fn a_stream_that_is_silent_for_long_is_ended() {
     let mut planner = Planner::new(Settings { most_streams: 2, ..Settings::default() });
     hint(&mut planner, 1, 10);
