@@ -65,6 +65,15 @@ impl Progress {
     }
 }
 
+/// Ends the clients, also where the test fails: they would be waited for.
+struct Ends<'a>(&'a Progress);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits for so long, and until more than so many are counted, however slow the machine is.
 fn wait_for(count: &AtomicUsize, more_than: usize, least: Duration) {
     let began = Instant::now();
@@ -196,6 +205,7 @@ fn revoke_under_load(drive: &TestDrive, name: ObjectName, version: u64) -> (Inst
     let progress = Progress::default();
     std::thread::scope(|scope| {
         let (signer, progress) = (&signer, &progress);
+        let ends = Ends(progress);
         let clients: Vec<_> = (0..8)
             .map(|client| (client, authority(client)))
             .map(|(client, authority)| {
@@ -214,7 +224,7 @@ fn revoke_under_load(drive: &TestDrive, name: ObjectName, version: u64) -> (Inst
         assert!(answered.status.is_none() && answered.proved);
         progress.is_revoked.store(true, Ordering::Relaxed);
         wait_for(&progress.tried_since, TRIED_AFTER, AFTER);
-        progress.over.store(true, Ordering::Relaxed);
+        drop(ends);
         (revoked, clients.into_iter().flat_map(|client| client.join().unwrap()).collect())
     })
 }

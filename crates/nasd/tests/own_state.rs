@@ -89,7 +89,7 @@ fn nothing_of_it_is_on_the_machine_and_status_tells_where_it_is() {
         cell.kill_everything();
         cell.restart();
         assert!(fs::read(cell.path("f")).unwrap() == noise(1, 300_000));
-        wait_for_copies(&cell, on);
+        assert_eq!(state_on(&cell), on);
     }
 }
 
@@ -168,7 +168,7 @@ fn who_is_drained_gives_its_copy_to_another() {
         wait_for_copies(&cell, &[1, 2, 3]);
         let drained = cell.nasd(&["drive", "drain", "2", "--wait"]);
         assert!(drained.status.success(), "{}", text(&drained));
-        wait_for_copies(&cell, &[1, 3, 4]);
+        assert_eq!(state_on(&cell), [1, 3, 4]);
         for (drive, has_any) in [("1", true), ("2", false)] {
             let listed = text(&cell.nasd(&["partition", "list", drive]));
             assert_eq!(listed.contains("p80000005"), has_any, "drive {drive}: {listed}");

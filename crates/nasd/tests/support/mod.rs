@@ -190,10 +190,12 @@ impl TestCell {
 
     /// Kills the process whose command line has `part` in it, once there is one; its number.
     pub fn kill(&self, part: &str) -> u32 {
+        let mut found = None;
         wait_until(&format!("there is {part}"), || {
-            self.members().iter().any(|(_, line)| line.contains(part))
+            found = self.members().into_iter().find(|(_, line)| line.contains(part));
+            found.is_some()
         });
-        let member = self.member(part);
+        let (member, _) = found.expect("it was waited for");
         signal(member, "KILL");
         member
     }
