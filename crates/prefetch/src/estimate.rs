@@ -15,27 +15,33 @@ const WEIGHT: f64 = 16.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     average: Option<f64>,
-    since: u64,
+    /// From where on events are counted: the first of them.
+    since: Option<u64>,
     counted: u64,
     last: u64,
 }
 
 impl Rate {
     pub(crate) fn new(now: u64) -> Rate {
-        Rate { average: None, since: now, counted: 0, last: now }
+        Rate { average: None, since: None, counted: 0, last: now }
     }
 
     pub(crate) fn note(&mut self, events: u64, now: u64) {
-        self.counted += events;
         self.last = now;
-        let span = now.saturating_sub(self.since);
+        let Some(since) = self.since else {
+            self.since = Some(now);
+            return;
+        };
+        self.counted += events;
+        let span = now.saturating_sub(since);
         if span < RATE_STEP {
             return;
         }
         let seen = self.counted as f64 * SECOND / span as f64;
-        let newer = 1.0 - (-(span as f64) / RATE_SPAN).exp();
+        // A pause does not wipe out what was seen before it.
+        let newer = 1.0 - (-(span as f64 / RATE_SPAN).min(1.0)).exp();
         self.average = Some(self.average.map_or(seen, |old| old + (seen - old) * newer));
-        (self.since, self.counted) = (now, 0);
+        (self.since, self.counted) = (Some(now), 0);
     }
 
     /// Events a second, `assumed` as long as too little is known; fewer the longer there was none than there should have

@@ -8,12 +8,23 @@ use crate::stream::{Block, Place};
 /// Who wants a block.
 pub(crate) type User = (StreamId, Place);
 
-/// A block that is held.
+/// A block that is held: that somebody wants, or that was asked for and has not come.
 #[derive(Debug)]
 struct Held {
     /// When it was asked for, until it has come.
     asked: Option<u64>,
     users: Vec<User>,
+}
+
+/// What becomes of a block that one wants no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Others want it.
+    Wanted,
+    /// Nobody does, and it has not come.
+    UnderWay,
+    /// Nobody does.
+    Free,
 }
 
 /// See the module.
@@ -53,11 +64,16 @@ impl<O: Copy + Ord> Holdings<O> {
         is_new
     }
 
-    /// A block has come, or will not; how long it took.
-    pub(crate) fn came(&mut self, block: Block<O>, now: u64) -> Option<u64> {
-        let asked = self.blocks.get_mut(&block)?.asked.take()?;
+    /// A block has come, or will not; how long it took, and whether nobody wants it any more.
+    pub(crate) fn came(&mut self, block: Block<O>, now: u64) -> Option<(u64, bool)> {
+        let held = self.blocks.get_mut(&block)?;
+        let asked = held.asked.take()?;
         self.under_way -= 1;
-        Some(now.saturating_sub(asked))
+        let is_unwanted = held.users.is_empty();
+        if is_unwanted {
+            self.blocks.remove(&block);
+        }
+        Some((now.saturating_sub(asked), is_unwanted))
     }
 
     /// Of those who want a block, the one whose turn is first.
@@ -66,15 +82,17 @@ impl<O: Copy + Ord> Holdings<O> {
         users.iter().min_by_key(|(stream, place)| (*place, *stream)).copied()
     }
 
-    /// One wants a block no more; whether nobody does.
-    pub(crate) fn remove(&mut self, block: Block<O>, user: User) -> bool {
-        let Some(held) = self.blocks.get_mut(&block) else { return false };
+    /// One wants a block no more. What is under way is held until it has come, whoever wants it.
+    pub(crate) fn remove(&mut self, block: Block<O>, user: User) -> Left {
+        let Some(held) = self.blocks.get_mut(&block) else { return Left::Wanted };
         held.users.retain(|known| *known != user);
-        if !held.users.is_empty() {
-            return false;
+        match (held.users.is_empty(), held.asked) {
+            (false, _) => Left::Wanted,
+            (true, Some(_)) => Left::UnderWay,
+            (true, None) => {
+                self.blocks.remove(&block);
+                Left::Free
+            }
         }
-        self.under_way -= usize::from(held.asked.is_some());
-        self.blocks.remove(&block);
-        true
     }
 }

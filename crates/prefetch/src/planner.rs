@@ -1,16 +1,20 @@
 //! What to fetch next, and what to let go: each block is weighed against what else its memory is good for.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use thiserror::Error;
 
 use crate::StreamId;
 use crate::estimate::Mean;
-use crate::held::Holdings;
+use crate::held::{Holdings, Left};
 use crate::stream::{Access, Block, Place, Stream};
 
 /// How many blocks more than it takes to hide how long fetching one takes: speeds vary.
 const SPARE_DEPTH: f64 = 4.0;
+
+/// How many times as much as what it takes the place of a block must be worth: what is fetched twice costs twice.
+const OUTBIDS: f64 = 2.0;
 
 /// What is assumed of a stream before it is known how quickly it is read: blocks a second.
 const UNKNOWN_RATE: f64 = 1000.0;
@@ -37,7 +41,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             most_streams: 64,
-            most_hints: 1 << 16,
+            most_hints: 1 << 13,
             most_held: 1024,
             most_under_way: 64,
             first_window: 64,
@@ -93,8 +97,8 @@ impl<O: Copy + Ord> Planner<O> {
         }
     }
 
-    /// Somebody will read this, after all that has lower ordinals in the stream, which begins with its first hint. What
-    /// is told again, or late, does no harm.
+    /// Somebody will read this, after all that has lower ordinals in the stream. What is told again, or after it is over,
+    /// changes nothing. The stream begins when something is first told of it, also after its end.
     ///
     /// # Errors
     ///
@@ -109,25 +113,36 @@ impl<O: Copy + Ord> Planner<O> {
         if access.blocks == 0 || access.first.checked_add(access.blocks).is_none() {
             return Err(HintError::Empty);
         }
-        if !self.streams.contains_key(&stream) {
-            if self.streams.len() >= self.settings.most_streams {
-                return Err(HintError::TooManyStreams(self.streams.len()));
-            }
-            self.streams.insert(stream, Stream::new(&self.settings, now));
+        let most_hints = self.settings.most_hints;
+        let known = self.stream(stream, now)?;
+        known.last_heard = now;
+        if known.knows(ordinal) {
+            return Ok(());
         }
-        let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
-        if known.hints() >= self.settings.most_hints {
+        if known.hints() >= most_hints {
             return Err(HintError::TooManyHints(known.hints()));
         }
-        known.last_heard = now;
         known.hint(ordinal, access);
         Ok(())
+    }
+
+    /// A stream, which begins now if it is not known.
+    fn stream(&mut self, id: StreamId, now: u64) -> Result<&mut Stream<O>, HintError> {
+        let count = self.streams.len();
+        match self.streams.entry(id) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(_) if count >= self.settings.most_streams => {
+                Err(HintError::TooManyStreams(count))
+            }
+            Entry::Vacant(new) => Ok(new.insert(Stream::new(&self.settings, now))),
+        }
     }
 
     /// All accesses of a stream before an ordinal are over, wherever they were answered from; `skipped` of them, since
     /// this was last told, were not made at all: the hints were wrong.
     pub fn pass(&mut self, stream: StreamId, ordinal: u64, skipped: u64, now: u64) {
-        let Some(known) = self.streams.get_mut(&stream) else { return };
+        // Where there is no room for the stream there is none for its hints either.
+        let Ok(known) = self.stream(stream, now) else { return };
         let (unread, blocks) = known.pass(ordinal, skipped);
         known.last_heard = now;
         if blocks > 0 {
@@ -138,14 +153,22 @@ impl<O: Copy + Ord> Planner<O> {
 
     /// Somebody reads a block; whether it was held for that.
     pub fn read(&mut self, block: Block<O>, now: u64) -> bool {
-        let Some((stream, place)) = self.holdings.first_user(block) else { return false };
+        let held = self.holdings.first_user(block);
+        let elsewhere =
+            || self.streams.iter().find_map(|(id, known)| Some((*id, known.place_of(block)?)));
+        let Some((stream, place)) = held.or_else(elsewhere) else { return false };
         let Some(known) = self.streams.get_mut(&stream) else { return false };
-        let mut over = known.read(place);
+        let mut over = match held {
+            Some(_) => known.read(place),
+            None => known.read_elsewhere(place),
+        };
         known.rate.note(1 + over.len() as u64, now);
         known.last_heard = now;
-        over.push((place, block));
+        if held.is_some() {
+            over.push((place, block));
+        }
         self.drop_uses(stream, over);
-        true
+        held.is_some()
     }
 
     /// A stream is over, whatever was not read of it.
@@ -172,19 +195,20 @@ impl<O: Copy + Ord> Planner<O> {
             if self.holdings.under_way() >= self.settings.most_under_way {
                 return None;
             }
-            let has_room = self.holdings.len() < self.settings.most_held;
             let worth = |(id, stream): (&StreamId, &Stream<O>)| {
                 let (place, block) = stream.next()?;
-                if stream.depth() >= stream.window().min(self.settings.most_held) {
+                if stream.depth() >= stream.window() {
                     return None;
                 }
                 // What is there already takes no memory.
-                let has = self.holdings.has(block);
-                let is_worth = has || (has_room && self.is_worth(stream, costs, now));
+                let is_worth = self.holdings.has(block) || self.is_worth(stream, costs, now);
                 is_worth.then(|| (self.value(stream, stream.depth() + 1, now), *id, place, block))
             };
             let best = self.streams.iter().filter_map(worth).max_by(|a, b| a.0.total_cmp(&b.0));
-            let (_, id, place, block) = best?;
+            let (value, id, place, block) = best?;
+            if !self.holdings.has(block) && !self.make_room(value, now) {
+                return None;
+            }
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.hold(place, block);
             }
@@ -194,9 +218,38 @@ impl<O: Copy + Ord> Planner<O> {
         }
     }
 
-    /// Blocks a second that are not waited for because a stream has so many fetched ahead, and not one less: how long
-    /// fetching takes is spread over all that are fetched meanwhile (section 4 of the paper of 1995), as far as the hints
-    /// are right.
+    /// Whether there is room for one block more, of that value: one that is worth much less makes it.
+    fn make_room(&mut self, value: f64, now: u64) -> bool {
+        while self.holdings.len() >= self.settings.most_held {
+            let Some((least, id)) = self.least(now) else { return false };
+            if least * OUTBIDS >= value || self.give_up(id) == Left::UnderWay {
+                // It makes room when it has come.
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What is worth least of all that is held, and whose it is: what was left out is worth nothing.
+    fn least(&self, now: u64) -> Option<(f64, StreamId)> {
+        let last = |(id, stream): (&StreamId, &Stream<O>)| {
+            let value = match stream.has_left_out() {
+                true => 0.0,
+                false => self.value(stream, stream.depth(), now),
+            };
+            (stream.held() > 0).then_some((value, *id))
+        };
+        self.streams.iter().filter_map(last).min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    fn give_up(&mut self, id: StreamId) -> Left {
+        let given_up = self.streams.get_mut(&id).and_then(Stream::give_up);
+        given_up.map_or(Left::Wanted, |(place, block)| self.drop_use(id, place, block))
+    }
+
+    /// How many fetches a second are not waited for because a stream has so many blocks fetched ahead, and not one less:
+    /// how long one takes is spread over the reads meanwhile (section 4 of the paper of 1995), as far as the hints are
+    /// right.
     fn value(&self, stream: &Stream<O>, depth: usize, now: u64) -> f64 {
         let rate = stream.rate.per_second(UNKNOWN_RATE, now);
         let accuracy = stream.accuracy.get().unwrap_or(1.0);
@@ -227,40 +280,46 @@ impl<O: Copy + Ord> Planner<O> {
 
     /// A block that was to be fetched is there, or can't be.
     pub fn came(&mut self, block: Block<O>, now: u64) {
-        if let Some(latency) = self.holdings.came(block, now) {
-            self.latency.note(latency as f64);
+        let Some((latency, is_unwanted)) = self.holdings.came(block, now) else { return };
+        self.latency.note(latency as f64);
+        if is_unwanted {
+            self.released.push(block);
         }
     }
 
-    /// Lets blocks go that are held, those that are worth least first, as their memory is needed; how many.
+    /// Lets blocks go that are held, those that are worth least first, as their memory is needed; how many. Those that
+    /// are under way are released when they have come.
     pub fn surrender(&mut self, wanted: usize, now: u64) -> usize {
-        let before = self.released.len();
-        while self.released.len() - before < wanted {
-            let last = |(id, stream): (&StreamId, &Stream<O>)| {
-                (stream.held() > 0).then(|| (self.value(stream, stream.depth().max(1), now), *id))
-            };
-            let least = self.streams.iter().filter_map(last).min_by(|a, b| a.0.total_cmp(&b.0));
-            let Some((_, id)) = least else { break };
-            let given_up = self.streams.get_mut(&id).and_then(Stream::give_up_last);
-            self.drop_uses(id, given_up);
+        let mut given_up = 0;
+        while given_up < wanted
+            && let Some((_, id)) = self.least(now)
+        {
+            given_up += usize::from(self.give_up(id) != Left::Wanted);
         }
-        self.released.len() - before
+        given_up
     }
 
     fn drop_uses(&mut self, stream: StreamId, uses: impl IntoIterator<Item = (Place, Block<O>)>) {
         for (place, block) in uses {
-            if self.holdings.remove(block, (stream, place)) {
-                self.released.push(block);
-            }
+            self.drop_use(stream, place, block);
         }
     }
 
-    /// Blocks that need not be kept any more, since this was last asked: they were read, passed, or given up.
+    fn drop_use(&mut self, stream: StreamId, place: Place, block: Block<O>) -> Left {
+        let left = self.holdings.remove(block, (stream, place));
+        if left == Left::Free {
+            self.released.push(block);
+        }
+        left
+    }
+
+    /// Blocks that have come and need not be kept any more, since this was last asked: they were read, passed, or given
+    /// up.
     pub fn released(&mut self) -> Vec<Block<O>> {
         std::mem::take(&mut self.released)
     }
 
-    /// Blocks that are held.
+    /// Blocks that are held, or under way.
     pub fn held(&self) -> usize {
         self.holdings.len()
     }

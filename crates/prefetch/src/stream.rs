@@ -35,6 +35,9 @@ const GROWTH: usize = 3;
 const LOSS: usize = 1;
 const STEPS_OF_A_BLOCK: usize = 3;
 
+/// Of so many blocks that accesses begin at, before one that is read, it is looked at whether it is of one of those.
+const MOST_LOOKED_AT: usize = 16;
+
 /// Of one access that is over, so many blocks count as read that were not fetched: it may have been a hint of all of a
 /// long file of which little was read.
 const MOST_PASSED: u64 = 64;
@@ -50,6 +53,8 @@ struct Hinted<O> {
 #[derive(Debug)]
 pub(crate) struct Stream<O> {
     hints: BTreeMap<u64, Hinted<O>>,
+    /// The first blocks and the ordinals of the accesses of each object.
+    by_object: BTreeMap<O, BTreeSet<(u64, u64)>>,
     /// Ordinals of those of which something is to be fetched.
     todo: BTreeSet<u64>,
     /// What was asked for or has come, and was neither read nor passed.
@@ -64,6 +69,7 @@ pub(crate) struct Stream<O> {
     /// How much may be held: what was told is trusted as far as it was right.
     window_steps: usize,
     least_window_steps: usize,
+    most_window_steps: usize,
     /// Which part of what was held was read.
     pub(crate) accuracy: Mean,
     /// Blocks a second that are read or passed.
@@ -76,6 +82,7 @@ impl<O: Copy + Ord> Stream<O> {
         let first_window = settings.first_window.max(1);
         Stream {
             hints: BTreeMap::new(),
+            by_object: BTreeMap::new(),
             todo: BTreeSet::new(),
             held: BTreeMap::new(),
             front: (0, 0),
@@ -84,6 +91,7 @@ impl<O: Copy + Ord> Stream<O> {
             passed: 0,
             window_steps: first_window * STEPS_OF_A_BLOCK,
             least_window_steps: (first_window / 8).max(1) * STEPS_OF_A_BLOCK,
+            most_window_steps: settings.most_held.max(first_window) * STEPS_OF_A_BLOCK,
             accuracy: Mean::starting_at(0.5),
             rate: Rate::new(now),
             last_heard: now,
@@ -110,12 +118,16 @@ impl<O: Copy + Ord> Stream<O> {
         self.window_steps / STEPS_OF_A_BLOCK
     }
 
-    /// Adds a hint; one that is over or known already changes nothing.
+    /// Whether an access is over or known already.
+    pub(crate) fn knows(&self, ordinal: u64) -> bool {
+        ordinal < self.passed || self.hints.contains_key(&ordinal)
+    }
+
+    /// Adds a hint that is not known.
     pub(crate) fn hint(&mut self, ordinal: u64, access: Access<O>) {
-        if ordinal >= self.passed && !self.hints.contains_key(&ordinal) {
-            self.hints.insert(ordinal, Hinted { access, todo: 0..access.blocks });
-            self.todo.insert(ordinal);
-        }
+        self.hints.insert(ordinal, Hinted { access, todo: 0..access.blocks });
+        self.by_object.entry(access.object).or_default().insert((access.first, ordinal));
+        self.todo.insert(ordinal);
     }
 
     /// The next block that is not fetched; one that whoever reads is beyond only as long as few such are held.
@@ -136,45 +148,85 @@ impl<O: Copy + Ord> Stream<O> {
         self.note_fetched(place);
     }
 
+    /// All blocks of an access up to that one are fetched, or need not be.
     fn note_fetched(&mut self, (ordinal, index): Place) {
         if let Some(hinted) = self.hints.get_mut(&ordinal)
-            && hinted.todo.start == index
+            && hinted.todo.start <= index
         {
-            hinted.todo.start += 1;
+            hinted.todo.start = index + 1;
             if hinted.todo.is_empty() {
                 self.todo.remove(&ordinal);
             }
         }
     }
 
-    /// Lets the last block go that is held: it is fetched later, when there is more reason to.
-    pub(crate) fn give_up_last(&mut self) -> Option<(Place, Block<O>)> {
+    /// Whether the first that it would give up is one that whoever reads has left out.
+    pub(crate) fn has_left_out(&self) -> bool {
+        self.behind > 0
+    }
+
+    /// Lets a block go that is held: one that was left out, or else the last, which is fetched later, when there is
+    /// more reason to.
+    pub(crate) fn give_up(&mut self) -> Option<(Place, Block<O>)> {
+        if self.behind > 0 {
+            self.behind -= 1;
+            return self.held.pop_first();
+        }
         let (place, block) = self.held.pop_last()?;
-        self.behind = self.behind.min(self.held.len());
-        self.window_steps = (self.held.len() * STEPS_OF_A_BLOCK).max(self.least_window_steps);
+        let fits = (self.held.len() * STEPS_OF_A_BLOCK).max(self.least_window_steps);
+        self.window_steps = self.window_steps.min(fits);
         let (ordinal, index) = place;
         if let Some(hinted) = self.hints.get_mut(&ordinal) {
-            if hinted.todo.is_empty() {
-                hinted.todo = index..index + 1;
-            } else if hinted.todo.start == index + 1 {
-                hinted.todo.start = index;
-            }
+            let end = if hinted.todo.is_empty() { index + 1 } else { hinted.todo.end };
+            hinted.todo = index..end;
             self.todo.insert(ordinal);
         }
         Some((place, block))
     }
 
-    /// A block that is held was read; the places of those that are passed by that.
+    /// A block that is held was read; those that are passed by that.
     pub(crate) fn read(&mut self, place: Place) -> Vec<(Place, Block<O>)> {
         if self.held.remove(&place).is_none() {
             return Vec::new();
         }
-        self.accuracy.note(1.0);
-        self.window_steps += GROWTH;
+        self.note_right();
         if place < self.front {
             self.behind -= 1;
             return Vec::new();
         }
+        self.advance(place)
+    }
+
+    /// Where a block that is not held is to be read next, if that is known.
+    pub(crate) fn place_of(&self, block: Block<O>) -> Option<Place> {
+        let starts = self.by_object.get(&block.object)?;
+        let place = |first: u64| {
+            let (_, ordinal) = *starts.range((first, self.front.0)..=(first, u64::MAX)).next()?;
+            let place = (ordinal, block.number - first);
+            let blocks = self.hints.get(&ordinal)?.access.blocks;
+            (place.1 < blocks && place >= self.front).then_some(place)
+        };
+        // The accesses that begin at the block, and at those before it.
+        let last = |until: (u64, u64)| starts.range(..=until).next_back().map(|(first, _)| *first);
+        let before = |first: &u64| last((first.checked_sub(1)?, u64::MAX));
+        let firsts = std::iter::successors(last((block.number, u64::MAX)), before);
+        firsts.take(MOST_LOOKED_AT).filter_map(place).min()
+    }
+
+    /// A block was read that was not fetched in time; those that are passed by that.
+    pub(crate) fn read_elsewhere(&mut self, place: Place) -> Vec<(Place, Block<O>)> {
+        self.note_right();
+        self.note_fetched(place);
+        self.advance(place)
+    }
+
+    fn note_right(&mut self) {
+        self.accuracy.note(1.0);
+        self.window_steps = (self.window_steps + GROWTH).min(self.most_window_steps);
+    }
+
+    /// Whoever reads is at a place; what is held before it beyond what may be is passed.
+    fn advance(&mut self, place: Place) -> Vec<(Place, Block<O>)> {
         self.behind += self.held.range(self.front..place).count();
         self.front = (place.0, place.1 + 1);
         let over = self.behind.saturating_sub(self.most_behind);
@@ -197,7 +249,17 @@ impl<O: Copy + Ord> Stream<O> {
         let later = self.held.split_off(&(ordinal, 0));
         let unread: Vec<_> = std::mem::replace(&mut self.held, later).into_iter().collect();
         self.behind = self.held.range(..self.front).count();
-        self.note_unused(unread.len().min(usize::try_from(skipped).unwrap_or(usize::MAX)));
+        for (ordinal, hinted) in &over {
+            if let Some(starts) = self.by_object.get_mut(&hinted.access.object) {
+                starts.remove(&(hinted.access.first, *ordinal));
+                if starts.is_empty() {
+                    self.by_object.remove(&hinted.access.object);
+                }
+            }
+        }
+        // Which of them were skipped is not said: as large a part of what was held for them as of the accesses.
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX).min(over.len());
+        self.note_unused((unread.len() * skipped).div_ceil(over.len().max(1)));
         let unfetched = |hinted: &Hinted<O>| (hinted.todo.end - hinted.todo.start).min(MOST_PASSED);
         let unfetched: u64 = over.values().map(unfetched).sum();
         let blocks = unfetched + unread.len() as u64;

@@ -9,6 +9,10 @@ const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 const FREE: Costs = Costs { free: 1, marginal_hits: 0.0 };
 
+fn settings() -> Settings {
+    Settings { most_hints: 1 << 16, ..Settings::default() }
+}
+
 fn block(stream: StreamId, number: u64) -> Block<u64> {
     Block { object: stream, number }
 }
@@ -32,7 +36,7 @@ fn fetch(planner: &mut Planner<u64>, costs: Costs, now: u64, latency: u64) -> Ve
 
 #[test]
 fn trust_grows_with_what_is_read_and_falls_with_what_is_not() {
-    let settings = Settings { first_window: 16, most_behind: 4, ..Settings::default() };
+    let settings = Settings { first_window: 16, most_behind: 4, ..settings() };
     let mut planner = Planner::new(settings);
     hint(&mut planner, 1, 10_000);
     assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 16);
@@ -52,7 +56,7 @@ fn trust_grows_with_what_is_read_and_falls_with_what_is_not() {
 #[test]
 fn who_says_that_he_skips_is_trusted_less() {
     let held_after = |skipped| {
-        let mut planner = Planner::new(Settings::default());
+        let mut planner = Planner::new(settings());
         hint(&mut planner, 1, 10_000);
         for number in (16..2000).step_by(16) {
             fetch(&mut planner, FREE, number * MILLISECOND, 0);
@@ -61,13 +65,13 @@ fn who_says_that_he_skips_is_trusted_less() {
         fetch(&mut planner, FREE, 2 * SECOND, 0);
         planner.held()
     };
-    assert_eq!(held_after(0), Settings::default().first_window);
-    assert_eq!(held_after(16), Settings::default().first_window / 8);
+    assert_eq!(held_after(0), settings().first_window);
+    assert_eq!(held_after(16), settings().first_window / 8);
 }
 
 #[test]
 fn what_another_has_fetched_takes_no_memory() {
-    let settings = Settings { most_held: 4, ..Settings::default() };
+    let settings = Settings { most_held: 4, ..settings() };
     let mut planner = Planner::new(settings);
     hint(&mut planner, 1, 6);
     assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 4);
@@ -109,7 +113,7 @@ fn of_each(held: &BTreeSet<Block<u64>>) -> [usize; 2] {
 
 #[test]
 fn memory_is_taken_from_who_needs_it_later() {
-    let mut planner = Planner::new(Settings { most_held: 400, ..Settings::default() });
+    let mut planner = Planner::new(Settings { most_held: 400, ..settings() });
     let mut held = quick_and_slow(&mut planner);
     // The last blocks of both are worth the same if the depths are as the roots of the rates.
     for wanted in [0, 100, 200] {
@@ -122,7 +126,7 @@ fn memory_is_taken_from_who_needs_it_later() {
 
 #[test]
 fn what_is_given_up_is_fetched_again_when_its_turn_has_come() {
-    let mut planner = Planner::new(Settings { first_window: 8, ..Settings::default() });
+    let mut planner = Planner::new(Settings { first_window: 8, ..settings() });
     hint(&mut planner, 1, 100);
     fetch(&mut planner, FREE, 0, 0);
     assert_eq!(planner.surrender(6, 0), 6);
@@ -137,7 +141,7 @@ fn what_is_given_up_is_fetched_again_when_its_turn_has_come() {
 
 #[test]
 fn a_part_of_a_long_access_is_given_up_and_fetched_again() {
-    let mut planner = Planner::new(Settings { first_window: 8, ..Settings::default() });
+    let mut planner = Planner::new(Settings { first_window: 8, ..settings() });
     planner.hint(1, 0, Access { object: 1, first: 0, blocks: 1 << 40 }, 0).unwrap();
     for number in 0..500 {
         if number % 50 == 10 {
@@ -151,7 +155,7 @@ fn a_part_of_a_long_access_is_given_up_and_fetched_again() {
 
 #[test]
 fn what_is_left_out_does_not_stand_in_the_way() {
-    let mut planner = Planner::new(Settings { first_window: 8, ..Settings::default() });
+    let mut planner = Planner::new(Settings { first_window: 8, ..settings() });
     hint(&mut planner, 1, 1000);
     for number in (0..1000).step_by(3) {
         fetch(&mut planner, FREE, number * MILLISECOND, 0);
@@ -163,7 +167,7 @@ fn what_is_left_out_does_not_stand_in_the_way() {
 fn how_quickly_a_stream_passes_counts_as_if_it_were_read() {
     let costs = Costs { free: 0, marginal_hits: 1.0 };
     let held_after = |pass_each| {
-        let mut planner = Planner::new(Settings::default());
+        let mut planner = Planner::new(settings());
         hint(&mut planner, 1, 20_000);
         for tick in 1..=1000 {
             let now = tick * MILLISECOND;
@@ -174,7 +178,7 @@ fn how_quickly_a_stream_passes_counts_as_if_it_were_read() {
         }
         planner.held()
     };
-    assert_eq!(held_after(1), Settings::default().first_window);
+    assert_eq!(held_after(1), settings().first_window);
     // Of this one nothing is heard after its first tick.
     let silent = held_after(1001);
     assert!(silent < 40, "{silent}");
@@ -184,8 +188,7 @@ fn how_quickly_a_stream_passes_counts_as_if_it_were_read() {
 fn hints_that_are_seldom_right_get_less_memory() {
     let costs = Costs { free: 0, marginal_hits: 0.5 };
     let held_after = |step: usize| {
-        let settings =
-            Settings { first_window: 500, most_held: 500, most_behind: 4, ..Settings::default() };
+        let settings = Settings { first_window: 500, most_held: 500, most_behind: 4, ..settings() };
         let mut planner = Planner::new(settings);
         hint(&mut planner, 1, 8000);
         for number in (0..2000).step_by(step) {
@@ -200,7 +203,7 @@ fn hints_that_are_seldom_right_get_less_memory() {
 
 #[test]
 fn what_is_told_too_late_takes_no_more_than_what_is_left_out() {
-    let settings = Settings { first_window: 8, most_behind: 5, ..Settings::default() };
+    let settings = Settings { first_window: 8, most_behind: 5, ..settings() };
     let mut planner = Planner::new(settings);
     let access = |number| Access { object: 1, first: number, blocks: 1 };
     for number in 100..120 {
@@ -221,21 +224,174 @@ fn what_is_told_too_late_takes_no_more_than_what_is_left_out() {
 
 #[test]
 fn the_longest_accesses_are_nothing_special() {
-    let mut planner = Planner::new(Settings::default());
+    let mut planner = Planner::new(settings());
     for ordinal in 0..10 {
         let access = Access { object: ordinal, first: 0, blocks: u64::MAX };
         planner.hint(1, ordinal, access, 0).unwrap();
     }
     planner.pass(1, 9, 0, SECOND);
     fetch(&mut planner, FREE, SECOND, 0);
-    assert_eq!(planner.held(), Settings::default().first_window);
+    assert_eq!(planner.held(), settings().first_window);
     planner.pass(1, u64::MAX, 0, 2 * SECOND);
     assert_eq!(planner.held(), 0);
 }
 
 #[test]
+fn who_is_ahead_of_all_that_is_held_is_caught_up_with() {
+    // As hints of single blocks, and as one of a whole file.
+    for access_blocks in [1, 1 << 40] {
+        let mut planner = Planner::new(settings());
+        for ordinal in 0..8000 / access_blocks.min(8000) {
+            let access = Access { object: 1, first: ordinal, blocks: access_blocks };
+            planner.hint(1, ordinal, access, 0).unwrap();
+        }
+        assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 64);
+        // 64 are left out, and the reader is as quick as the fetching for a while.
+        for number in 64..100 {
+            assert!(!planner.read(block(1, number), number * MILLISECOND), "{number}");
+        }
+        let mut found = 0;
+        for number in 100..1100 {
+            let now = number * MILLISECOND;
+            fetch(&mut planner, FREE, now, 0);
+            found += usize::from(planner.read(block(1, number), now));
+        }
+        assert!(found > 990, "{found}");
+        planner.end_silent(SECOND);
+        assert_eq!(planner.streams(), 1, "it is read");
+    }
+}
+
+#[test]
+fn streams_that_nobody_reads_do_not_keep_others_out() {
+    let mut planner = Planner::new(settings());
+    for stream in 1..=16 {
+        hint(&mut planner, stream, 100);
+    }
+    assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), settings().most_held);
+    hint(&mut planner, 17, 2000);
+    let mut found = 0;
+    for number in 0..2000 {
+        let now = SECOND + number * MILLISECOND;
+        fetch(&mut planner, FREE, now, 0);
+        found += usize::from(planner.read(block(17, number), now));
+        assert!(planner.held() <= settings().most_held);
+    }
+    assert_eq!(found, 2000);
+}
+
+#[test]
+fn what_is_left_out_by_many_does_not_keep_them_out() {
+    let mut planner = Planner::new(settings());
+    for stream in 1..=16 {
+        hint(&mut planner, stream, 4000);
+    }
+    let mut found = 0;
+    for number in (0..4000).step_by(2) {
+        let now = number * MILLISECOND;
+        fetch(&mut planner, FREE, now, 0);
+        for stream in 1..=16 {
+            found += usize::from(planner.read(block(stream, number), now));
+        }
+    }
+    assert_eq!(found, 16 * 2000);
+}
+
+#[test]
+fn accesses_that_are_skipped_count_by_their_blocks() {
+    let mut planner = Planner::new(settings());
+    for ordinal in 0..100 {
+        let access = Access { object: ordinal, first: 0, blocks: 64 };
+        planner.hint(1, ordinal, access, 0).unwrap();
+    }
+    for ordinal in 1..4 {
+        fetch(&mut planner, FREE, ordinal * MILLISECOND, 0);
+        planner.pass(1, ordinal, 1, ordinal * MILLISECOND);
+    }
+    fetch(&mut planner, FREE, SECOND, 0);
+    assert!(planner.held() <= 64 - 3 * 14, "{}", planner.held());
+}
+
+#[test]
+fn what_was_left_out_is_given_up_first_and_for_good() {
+    let mut planner = Planner::new(Settings { first_window: 8, ..settings() });
+    hint(&mut planner, 1, 8);
+    hint(&mut planner, 2, 100);
+    fetch(&mut planner, FREE, 0, 0);
+    planner.read(block(1, 7), 0);
+    planner.released();
+    assert_eq!(planner.surrender(3, 0), 3);
+    assert_eq!(planner.released(), [0, 1, 2].map(|number| block(1, number)));
+    assert_eq!(fetch(&mut planner, FREE, 0, 0), []);
+}
+
+#[test]
+fn a_window_is_not_widened_by_giving_up() {
+    let mut planner = Planner::new(Settings { first_window: 64, ..settings() });
+    hint(&mut planner, 1, 1000);
+    fetch(&mut planner, FREE, 0, 0);
+    planner.read(block(1, 40), 0);
+    fetch(&mut planner, FREE, 0, 0);
+    // 40 that were left out, then half of those ahead.
+    assert_eq!(planner.surrender(40 + 32, 0), 40 + 32);
+    fetch(&mut planner, FREE, 0, 0);
+    assert!(planner.held() <= 65 - 32, "{}", planner.held());
+}
+
+#[test]
+fn what_is_under_way_counts_until_it_has_come() {
+    let settings = Settings { most_under_way: 4, ..settings() };
+    let mut planner = Planner::new(settings);
+    hint(&mut planner, 1, 100);
+    let asked: Vec<_> = std::iter::from_fn(|| planner.next(FREE, 0)).collect();
+    assert_eq!(asked.len(), 4);
+    planner.pass(1, 2, 0, 0);
+    assert!(planner.read(block(1, 2), 0));
+    assert_eq!((planner.under_way(), planner.next(FREE, 0)), (4, None));
+    assert_eq!(planner.released(), []);
+    // Who wants one of them anew waits for the same.
+    let again = Access { object: 1, first: 0, blocks: 1 };
+    planner.hint(2, 0, again, 0).unwrap();
+    planner.came(asked[3], MILLISECOND);
+    assert_eq!(planner.next(FREE, MILLISECOND), Some(block(1, 4)));
+    planner.came(asked[0], MILLISECOND);
+    planner.came(asked[1], MILLISECOND);
+    planner.came(asked[2], MILLISECOND);
+    assert_eq!(planner.released(), [block(1, 1), block(1, 2)]);
+    planner.end(1);
+    planner.end(2);
+    assert_eq!(planner.under_way(), 1);
+    planner.came(block(1, 4), MILLISECOND);
+    assert_eq!((planner.held(), planner.under_way()), (0, 0));
+}
+
+#[test]
+fn trust_has_an_upper_limit() {
+    let mut planner = Planner::new(Settings { most_held: 128, most_behind: 4, ..settings() });
+    hint(&mut planner, 1, 60_000);
+    for number in 0..30_000 {
+        fetch(&mut planner, FREE, number * MILLISECOND, 0);
+        planner.read(block(1, number), number * MILLISECOND);
+    }
+    let mut fetched = 0;
+    for number in (30_000..34_000).step_by(8) {
+        fetched += fetch(&mut planner, FREE, number * MILLISECOND, 0).len();
+        planner.read(block(1, number), number * MILLISECOND);
+    }
+    assert!(planner.held() <= 20, "{} after {fetched}", planner.held());
+}
+
+#[test]
+fn what_is_over_before_it_is_told_is_not_fetched() {
+    let mut planner = Planner::new(settings());
+    planner.pass(1, 10, 0, 0);
+    hint(&mut planner, 1, 12);
+    assert_eq!(fetch(&mut planner, FREE, 0, 0), [block(1, 10), block(1, 11)]);
+}
+
+#[test]
 fn a_stream_that_is_silent_for_long_is_ended() {
-    let mut planner = Planner::new(Settings { most_streams: 2, ..Settings::default() });
+    let mut planner = Planner::new(Settings { most_streams: 2, ..settings() });
     hint(&mut planner, 1, 10);
     hint(&mut planner, 2, 10);
     let access = Access { object: 3, first: 0, blocks: 1 };

@@ -139,7 +139,8 @@ fn whoever_tells_what_he_reads_waits_only_for_what_the_device_can_not_do() {
             (0..READS).for_each(|number| world.read(scattered(number), computing));
             let (took, ideal) = (world.now, ideal((arms, latency), computing));
             assert!(took as f64 <= 1.05 * ideal as f64, "{arms} {latency} {computing}: {took}");
-            assert_eq!(world.fetched_ahead as u64, READS, "once each");
+            assert_eq!(world.device.begun, READS, "once each");
+            assert!(world.fetched_ahead as u64 >= READS - 1, "{}", world.fetched_ahead);
         }
     }
 }
