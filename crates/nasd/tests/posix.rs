@@ -130,7 +130,7 @@ fn reading_moves_the_access_time_once() {
     std::thread::sleep(Duration::from_millis(1100));
     assert_eq!(times(&other).0, before, "O_NOATIME");
     // What is written does not keep the end from telling times, for which it has a second.
-    support::sync_tree(&file);
+    support::sync_tree(&other);
     cell.stop();
     cell.restart();
     assert_eq!(times(&file).0, first, "the manager was told");
