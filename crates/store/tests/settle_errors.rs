@@ -12,7 +12,7 @@ mod world;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -650,8 +650,8 @@ fn own(histories: &Histories, partition: PartitionId) -> Histories {
     own
 }
 
-/// Works in a partition of its own until the store takes no more changes.
-fn work(store: &Store, histories: Histories, seed: u64) -> Histories {
+/// Works in a partition of its own until the store takes no more changes, and counts what it did.
+fn work(store: &Store, histories: Histories, seed: u64, done: &AtomicU64) -> Histories {
     let mut world = World::new(histories, seed, Mix { compare: true, objects: 20, ..MIX });
     let mut refused = 0;
     let begun = Instant::now();
@@ -659,7 +659,7 @@ fn work(store: &Store, histories: Histories, seed: u64) -> Histories {
     while refused < 20 && !world.is_at_a_loss() {
         assert!(begun.elapsed() < 4 * PATIENCE, "the store goes on");
         match world.step(store) {
-            Ok(()) => {}
+            Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
             Err(error) => {
                 assert_told(&error);
                 refused += usize::from(matches!(error, StoreError::ReadOnly(_)));
@@ -673,13 +673,15 @@ fn work(store: &Store, histories: Histories, seed: u64) -> Histories {
 fn fail_under_work(image: &Image, histories: &Histories, seed: u64, plan: FaultPlan) {
     let (device, store) = reopen(image, &options());
     let stop = AtomicBool::new(false);
+    let done: [AtomicU64; WORKERS as usize] = Default::default();
     let kept_tree = plan.unreadable.is_empty();
     let mut all = histories.clone();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (1..=WORKERS)
             .map(|id| {
                 let (own, store) = (own(histories, PartitionId(id)), &store);
-                scope.spawn(move || work(store, own, seed * 10 + u64::from(id)))
+                let done = &done[id as usize - 1];
+                scope.spawn(move || work(store, own, seed * 10 + u64::from(id), done))
             })
             .collect();
         scope.spawn(|| {
@@ -690,7 +692,13 @@ fn fail_under_work(image: &Image, histories: &Histories, seed: u64, plan: FaultP
             }
         });
         let _ended = Stop(&stop);
-        std::thread::sleep(Duration::from_millis(5 + seed * 7 % 40));
+        // Each has objects by then, however slow the machine is.
+        let enough = 100 + seed * 50;
+        let is_early =
+            |id: usize| done[id].load(Ordering::Relaxed) < enough && !workers[id].is_finished();
+        while (0..workers.len()).any(is_early) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let failing_syncs = plan.failing_syncs.iter().map(|at| at + device.syncs()).collect();
         device.set_plan(FaultPlan { failing_syncs, ..plan });
         for worker in workers {
