@@ -53,7 +53,7 @@ pub use format::{
 };
 pub use guess::guess_columns;
 pub use join::{Counts, Join};
-pub use merge::{Merge, Merged, Seams, first_rows};
+pub use merge::{Merge, Merged, Seams, first_rows, row_bytes};
 pub use output::Output;
 pub use plan::{
     Aggregate, Checked, Function, Item, MAX_BYTES, MAX_ITEMS, MAX_KEPT, MAX_KEYS, MAX_PROJECTION,

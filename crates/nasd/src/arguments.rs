@@ -28,8 +28,8 @@ pub use partition::{DriveArguments, KeyName, PartitionCommand};
 pub use scan::{FormatArguments, RecordFormat, ScanArguments};
 pub use volume::{Spread, VolumeCommand};
 
-use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nasd_cell::parse_protection;
 use nasd_clerk::Route;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -516,7 +516,7 @@ pub struct DemoArguments {
 
 /// An interval as `cell.toml` has it.
 fn interval(text: &str) -> Result<String, String> {
-    crate::time::parse_interval(text).map(|_| text.to_owned())
+    nasd_cell::time::parse_interval(text).map(|_| text.to_owned())
 }
 
 /// Bytes from `512`, `64K`, `10M`, `8G` or `1T` (powers of 1024).

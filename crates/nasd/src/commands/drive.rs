@@ -10,13 +10,11 @@ pub use components::list;
 
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
-use crate::cell::{
-    Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named,
-};
 use crate::drive_session::DriveSession;
 use crate::memory::default_cache_bytes;
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
+use nasd_cell::{Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
 use nasd_device::{BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_store::{Identity, OpenError, OpenOptions, Store};

@@ -4,14 +4,14 @@ use super::drive::master_keys_note;
 use super::spreading::{Asked, Spreading};
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::UpArguments;
-use crate::cell::{
-    Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, WatchedCell, complete_cell,
-    create_cell,
-};
 use crate::detach::run_detached;
 use crate::memory::default_cache_bytes;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
+use nasd_cell::{
+    Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, WatchedCell, complete_cell,
+    create_cell,
+};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::SocketAddr;

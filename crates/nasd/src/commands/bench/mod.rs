@@ -4,11 +4,11 @@ mod filled;
 
 use super::Outcome;
 use crate::arguments::BenchArguments;
-use crate::cell::{Cell, DriveKeys};
-use crate::session;
 use crate::supervisor::{MemberSpec, StartError, Supervisor};
 use nasd_bench::{Cells, Client, Cpu, Memory, Row, Target, measure};
 use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_cell::session;
+use nasd_cell::{Cell, DriveKeys};
 use nasd_clerk::Settings;
 use nasd_client::{Authority, ConnectOptions, DriveClient};
 use nasd_device::{BlockDevice, FileDevice, FileOptions};

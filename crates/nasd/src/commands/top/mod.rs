@@ -7,8 +7,8 @@ mod screen;
 
 use super::Outcome;
 use crate::arguments::TopArguments;
-use crate::cell::Cell;
 use crate::output::{self, say};
+use nasd_cell::Cell;
 use rates::Rates;
 use sample::Observer;
 use std::io::IsTerminal;

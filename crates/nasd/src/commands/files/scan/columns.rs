@@ -1,7 +1,8 @@
 //! What the records of a file are: as the user says, or from its name and its first lines.
 
 use crate::arguments::{FormatArguments, RecordFormat};
-use crate::commands::files::{CellPath, at};
+use crate::commands::files::at;
+use nasd_cell::CellPath;
 use nasd_clerk::OpenFile;
 use nasd_filter::{
     Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS, MAX_NAME_BYTES,

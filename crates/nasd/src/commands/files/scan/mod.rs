@@ -5,9 +5,9 @@ mod show;
 
 use super::{Session, at, parse};
 use crate::arguments::ScanArguments;
-use crate::cell::Cell;
 use crate::commands::Outcome;
 use crate::output;
+use nasd_cell::Cell;
 use nasd_clerk::{FileScan, OpenFile, OpenMode, ScanOptions, Scanned};
 use nasd_filter::sql::{self, Query};
 use nasd_filter::{Checked, Format, Options, Plan, Program};
