@@ -24,6 +24,8 @@ use nasd_protocol::limits::{MAX_EXTENSIONS, MAX_TEXT_BYTES};
 use nasd_types::{ByteRange, Rights};
 use thiserror::Error;
 
+use crate::prefetching;
+
 pub use checksum::Checksum;
 pub use grep::Grep;
 pub(crate) use reach::Bytes;
@@ -154,10 +156,10 @@ impl Extensions {
         extension: Arc<dyn Extension>,
     ) -> Result<(), RegistrationError> {
         let Description { number, name, .. } = extension.description();
-        if self.known.contains_key(&number) {
+        if self.known.contains_key(&number) || number == prefetching::listed().number {
             return Err(RegistrationError::Twice(number));
         }
-        if self.known.len() >= MAX_EXTENSIONS {
+        if self.known.len() + 1 >= MAX_EXTENSIONS {
             return Err(RegistrationError::TooMany);
         }
         if name.len() > MAX_TEXT_BYTES {
@@ -178,7 +180,10 @@ impl Extensions {
             let Description { number, name, revision, .. } = known.description();
             Listed { number, name: name.to_owned(), revision }
         };
-        self.known.values().map(listed).collect()
+        let mut list: Vec<Listed> = self.known.values().map(listed).collect();
+        list.push(prefetching::listed());
+        list.sort_unstable_by_key(|listed| listed.number);
+        list
     }
 }
 

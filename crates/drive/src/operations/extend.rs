@@ -3,14 +3,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nasd_capability::Access;
+use nasd_prefetch::notice;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{Extend, ExtendArguments, Extended, ExtensionOutcome};
 use nasd_types::limits::MAX_TRANSFER_BYTES;
-use nasd_types::{ByteRange, ObjectName};
+use nasd_types::{ByteRange, ObjectName, Rights};
 
 use super::{Context, Perform, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::extensions::{Bytes, Extension, ExtensionCall, ExtensionError, Failure, Job, Told};
+use crate::prefetching;
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
 
@@ -37,7 +39,11 @@ impl Perform for Extend {
             // It has no bytes itself: those who have are in the object's map.
             return Err(Status::NoSuchExtension);
         }
-        let extension = drive.extensions.find(arguments.extension, arguments.revision);
+        let asked = (arguments.extension, arguments.revision);
+        if asked == (notice::NUMBER, notice::REVISION) {
+            return prefetch(drive, &arguments, &pieces);
+        }
+        let extension = drive.extensions.find(asked.0, asked.1);
         let extension = extension.ok_or(Status::NoSuchExtension)?;
         if !rights.contains(extension.description().rights) {
             return Err(Status::NotPermitted);
@@ -54,6 +60,31 @@ impl Perform for Extend {
         drive.counters.read.add(context.grant.holder, data.len());
         Ok(Done { reply: extended, data: Some(vec![ReplyData::Bytes(data)]) })
     }
+}
+
+/// Writes down what will be read, and tells how much of it was taken.
+fn prefetch(
+    drive: &Drive,
+    arguments: &ExtendArguments,
+    pieces: &[ByteRange],
+) -> Result<Done<Extended>, Status> {
+    if !arguments.rights.contains(Rights::READ) {
+        return Err(Status::NotPermitted);
+    }
+    // It is in memory when the first piece is fetched.
+    drive.store.getattr(arguments.name).map_err(|error| status_of(&error))?;
+    let told = match prefetching::notice(&arguments.arguments) {
+        Ok(notice) => {
+            let now = drive.environment.elapsed_ns();
+            let taken = drive.prefetching.tell(&notice, arguments.name, pieces, now);
+            let position = pieces.last().map_or(0, ByteRange::end);
+            Ok(Told { position, data: notice::encode_taken(taken) })
+        }
+        Err(text) => Err(Failure::Told(ExtensionError::Refused(text))),
+    };
+    let most = (arguments.most as usize).min(MAX_TRANSFER_BYTES);
+    let (extended, data) = outcome(told, pieces[0].offset, most)?;
+    Ok(Done { reply: extended, data: Some(vec![ReplyData::Bytes(data)]) })
 }
 
 /// The memory that a call takes, if there is so much.
