@@ -91,6 +91,10 @@ impl Clerk {
         })
     }
 
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// The volume, as the manager described it last.
     pub fn volume(&self) -> Arc<Volume> {
         Arc::clone(&self.volume.read().unwrap_or_else(PoisonError::into_inner))
@@ -628,6 +632,9 @@ impl Clerk {
         }
         let mut inner = file.lock();
         inner.fetched.clear();
+        // Whoever hinted it had it fetched for this open.
+        let version = (entry.attributes.modify_time, entry.attributes.size);
+        inner.hinted.keep(version, Instant::now());
         if inner.pending.is_empty() {
             let answers = inner.answers();
             inner.note_size(entry.attributes.size, answers);
@@ -712,7 +719,7 @@ impl Clerk {
                 // What was written here before the lock, and is kept because it is not durable, would hide what
                 // others have written since. A failure is kept for those who wrote.
                 let _ = file.sync(&self.core);
-                file.lock().fetched.clear();
+                file.lock().forget_read();
             }
             self.core.attributes.expire(request.file);
         }

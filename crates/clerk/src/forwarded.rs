@@ -84,7 +84,7 @@ impl Objects for ForwardedDrives {
     fn extend(
         &self,
         _grant: &Grant,
-        _range: ByteRange,
+        _ranges: &[ByteRange],
         _call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         Err(ClerkError::Drive(Status::NoSuchExtension))

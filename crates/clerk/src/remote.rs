@@ -11,9 +11,9 @@ use nasd_transport::ClientTls;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
-use crate::backend::{Cell, Grant, Names, Objects, Sessions};
+use crate::backend::{Cell, Grant, Names, Objects, Sessions, read_one_by_one};
 use crate::clerk::Clerk;
-use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all};
+use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of, single};
 use crate::forwarded::ForwardedDrives;
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
@@ -483,6 +483,35 @@ impl Objects for RemoteDrives {
         )
     }
 
+    fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+        into: Vec<u8>,
+    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
+        // Only one of the two is called, more than once it may be.
+        let spare = std::cell::RefCell::new(into);
+        let taken = || {
+            let mut bytes = spare.take();
+            bytes.resize(pieces.iter().map(|piece| piece.length as usize).sum(), 0);
+            bytes
+        };
+        self.at(
+            grant,
+            |striped| {
+                let read = |offset, into: &mut [u8]| striped.read(grant, offset, into);
+                read_one_by_one(pieces, taken(), read)
+            },
+            |drive| {
+                let name = grant.handle.name();
+                let rows = rows_of(pieces.iter().map(single));
+                let read = drive.begin_read_regions(&grant.authority, name, &rows, taken());
+                let (outcome, bytes) = read.wait();
+                Ok((outcome?, bytes))
+            },
+        )
+    }
+
     fn write(
         &self,
         grant: &Grant,
@@ -559,19 +588,19 @@ impl Objects for RemoteDrives {
     fn extend(
         &self,
         grant: &Grant,
-        range: ByteRange,
+        ranges: &[ByteRange],
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         self.at(
             grant,
-            |striped| striped.extend(grant, range, call),
+            |striped| striped.extend(grant, ranges, call),
             |drive| {
                 let asked = Asked {
                     client: drive,
                     authority: &grant.authority,
                     drive: grant.handle.drive,
                     name: grant.handle.name(),
-                    regions: vec![Region::single(range.offset, range.length)],
+                    regions: rows_of(ranges.iter().map(single)),
                 };
                 extend_all(call, vec![asked])
             },

@@ -235,7 +235,7 @@ impl Objects for FakeCell {
     fn extend(
         &self,
         _grant: &Grant,
-        _range: ByteRange,
+        _ranges: &[ByteRange],
         _call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         Err(ClerkError::Drive(Status::NoSuchExtension))
