@@ -48,11 +48,22 @@ impl LocalCell {
     ) -> Result<LocalCell, BenchError> {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
         let mut cell = LocalCell { directory: directory.to_owned(), process: None };
-        let mut up = Command::new(&cells.program);
-        up.arg("up").arg(cell.path()).args(options);
-        up.args(["--base-port", &free_ports()?.to_string()]);
-        cell.process = Some(Process::start("the cell", &directory.join("log"), up)?);
+        let port = free_ports()?.to_string();
+        cell.up(cells, &[options, &["--base-port", &port]].concat())?;
         Ok(cell)
+    }
+
+    /// Stops it and starts it again: there is nothing in any memory then.
+    pub(crate) fn restart(&mut self, cells: &Cells) -> Result<(), BenchError> {
+        drop(self.process.take());
+        self.up(cells, &[])
+    }
+
+    fn up(&mut self, cells: &Cells, options: &[&str]) -> Result<(), BenchError> {
+        let mut up = Command::new(&cells.program);
+        up.arg("up").arg(self.path()).args(options);
+        self.process = Some(Process::start("the cell", &self.directory.join("log"), up)?);
+        Ok(())
     }
 
     fn path(&self) -> PathBuf {

@@ -656,7 +656,18 @@ impl Clerk {
         path: &[u8],
         follow: bool,
     ) -> Result<Entry, ClerkError> {
-        let mut stack = vec![self.root()];
+        self.resolve_from(caller, self.root(), path, follow)
+    }
+
+    /// The same from a directory, above which `..` does not lead.
+    pub(crate) fn resolve_from(
+        &self,
+        caller: &Arc<Caller>,
+        begin: FileHandle,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Entry, ClerkError> {
+        let mut stack = vec![begin];
         let mut rest: Vec<Vec<u8>> = components(path).map(<[u8]>::to_vec).collect();
         rest.reverse();
         let mut links = 0;
@@ -668,8 +679,8 @@ impl Clerk {
                 continue;
             }
             let name = Name::new(&name).map_err(|_| ClerkError::NameTooLong)?;
-            // The root is always on the stack.
-            let dir = stack.last().copied().unwrap_or_else(|| self.root());
+            // There is always one on the stack.
+            let dir = stack.last().copied().unwrap_or(begin);
             let handle = self.find(caller, dir, &name)?;
             let attributes = self.getattr(caller, handle)?;
             if attributes.file_type == FileType::Symlink && (follow || !rest.is_empty()) {
@@ -679,7 +690,7 @@ impl Clerk {
                 }
                 let target = self.readlink(caller, handle)?;
                 if target.starts_with(b"/") {
-                    stack.truncate(1);
+                    stack = vec![self.root()];
                 }
                 let names: Vec<Vec<u8>> = components(&target).map(<[u8]>::to_vec).collect();
                 rest.extend(names.into_iter().rev());
@@ -687,7 +698,7 @@ impl Clerk {
             }
             stack.push(handle);
         }
-        let handle = stack.last().copied().unwrap_or_else(|| self.root());
+        let handle = stack.last().copied().unwrap_or(begin);
         Ok(Entry::now(handle, self.getattr(caller, handle)?))
     }
 

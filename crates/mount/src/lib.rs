@@ -13,6 +13,7 @@ mod dispatch;
 mod error;
 mod files;
 mod filesystem;
+mod hints;
 mod inodes;
 mod interrupts;
 mod locks;

@@ -340,6 +340,11 @@ impl<O: Copy + Ord> Planner<O> {
         self.holdings.under_way()
     }
 
+    /// Whether a block was asked for and has not come.
+    pub fn is_under_way(&self, block: Block<O>) -> bool {
+        self.holdings.is_under_way(block)
+    }
+
     /// Streams that are known.
     pub fn streams(&self) -> usize {
         self.streams.len()

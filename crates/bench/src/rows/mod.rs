@@ -8,6 +8,7 @@ mod lost;
 mod lost_link;
 mod objects;
 mod one_core;
+mod prefetch;
 mod protection;
 mod scale;
 mod small;
@@ -94,6 +95,9 @@ const ROWS: &[(&str, Measure)] = &[
     ("rebuild", lost::speed),
     ("rebuild-written", lost::written),
     ("rebuild-foreground", lost::foreground),
+    ("prefetch-slices", prefetch::slices),
+    ("prefetch-epoch", prefetch::epoch),
+    ("prefetch-wrong", prefetch::wrong),
     ("filter-fixed-scan", one_core::fixed),
     ("filter-csv-scan", one_core::delimited),
     ("filter-grep", one_core::grep),
@@ -130,6 +134,7 @@ fn is_when_named(name: &str) -> bool {
         "filter-local",
         "links-",
         "lost-",
+        "prefetch-",
         "rebuild",
         "scale-",
         "many-clients-",

@@ -24,12 +24,14 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
     while let Some(work) = stream.next_work() {
         match work {
             Work::Find(Target::Open(file, range)) => stream.found(&file, parts_of(range)),
-            Work::Find(Target::Path(path, range)) => match find(clerk, caller, &path, range) {
-                Ok((file, range)) => stream.found(&file, parts_of(range)),
-                Err(error) => {
-                    tracing::debug!(%error, path = %path.escape_ascii(), "a hint is of no use");
+            Work::Find(Target::Path(directory, path, range)) => {
+                match find(clerk, caller, (directory, &path), range) {
+                    Ok((file, range)) => stream.found(&file, parts_of(range)),
+                    Err(error) => {
+                        tracing::debug!(%error, path = %path.escape_ascii(), "a hint is of no use");
+                    }
                 }
-            },
+            }
             Work::Fetch(batch) => {
                 let (core, stream) = (Arc::clone(core), Arc::clone(stream));
                 let lane = Arc::clone(&batch.file.0.state.lane);

@@ -56,8 +56,8 @@ impl PartialEq for FileOf {
 /// What will be read, where that is not known as a part of an open file.
 enum Target {
     Open(FileOf, ByteRange),
-    /// A path from the volume's root; all of the file if no range is told.
-    Path(Vec<u8>, Option<ByteRange>),
+    /// A path from a directory; all of the file if no range is told.
+    Path(FileHandle, Vec<u8>, Option<ByteRange>),
 }
 
 /// What a stream's thread does next.
@@ -126,14 +126,19 @@ impl Hints {
         }))
     }
 
-    /// A part of the file at a path from the volume's root, or all of it, will be read after all that was told before. A file
-    /// that is not there, or may not be read, is left out.
+    /// A part of the file at a path from a directory, or all of it, will be read after all that was told before. A file that
+    /// is not there, or may not be read, is left out.
     ///
     /// # Errors
     ///
     /// `TooMany` while as many hints are known as can be: tell it again later.
-    pub fn add_path(&self, path: &[u8], range: Option<ByteRange>) -> Result<(), ClerkError> {
-        self.tell(std::iter::once(Target::Path(path.to_vec(), range)))
+    pub fn add_path(
+        &self,
+        directory: FileHandle,
+        path: &[u8],
+        range: Option<ByteRange>,
+    ) -> Result<(), ClerkError> {
+        self.tell(std::iter::once(Target::Path(directory, path.to_vec(), range)))
     }
 
     fn tell(&self, targets: impl Iterator<Item = Target>) -> Result<(), ClerkError> {
@@ -267,10 +272,10 @@ impl HintStream {
 fn find(
     clerk: &Clerk,
     caller: &Arc<Caller>,
-    path: &[u8],
+    (directory, path): (FileHandle, &[u8]),
     range: Option<ByteRange>,
 ) -> Result<(FileOf, ByteRange), ClerkError> {
-    let entry = clerk.resolve(caller, path, true)?;
+    let entry = clerk.resolve_from(caller, directory, path, true)?;
     let (file, attributes) = clerk.open_known(caller, &entry, OpenMode::READ)?;
     let (state, slot) = file.to_be_read()?;
     let whole = ByteRange::new(0, attributes.size);

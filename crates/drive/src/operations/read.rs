@@ -53,6 +53,7 @@ impl Prompt for Read {
                 return Ok(Found::elsewhere(elsewhere.read(arguments)?).counted(drive, context));
             }
             drive.prefetching.note_read(arguments.name, pieces.iter());
+            drive.prefetching.await_coming(arguments.name, pieces.iter());
             let known = context.grant.object.as_ref();
             let known = known.and_then(|found| found.here(arguments.name));
             let read = || read_stored(drive, arguments.name, known, &pieces);
@@ -90,7 +91,10 @@ impl Prompt for Read {
                 Ok(Ok(Found::of(read).counted(drive, context)))
             }
             Some(Err(error)) => Ok(Err(status_of(&error))),
-            None if range.length <= SMALL_BYTES && drive.store.can_prefetch(name) => {
+            None if range.length <= SMALL_BYTES
+                && drive.store.can_prefetch(name)
+                && !drive.prefetching.is_coming(name, range) =>
+            {
                 Err(Waits::Together)
             }
             None => Err(Waits::Alone),

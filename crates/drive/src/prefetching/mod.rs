@@ -9,7 +9,7 @@ mod fetching;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_device::FRAME_BYTES;
 use nasd_prefetch::notice::{self, Notice};
@@ -26,6 +26,9 @@ const MOST_READS: usize = 1 << 14;
 
 /// A stream of which nothing was heard for so long is over.
 const SILENCE: Duration = Duration::from_secs(300);
+
+/// How long a reader waits at most for what is on its way: whatever is the matter then, he reads it himself.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pieces of one call are told apart by so many low bits of their ordinals.
 const PIECE_BITS: u32 = 16;
@@ -46,6 +49,8 @@ pub(crate) struct Prefetching {
     shared: Mutex<Shared>,
     /// There is something to do.
     told: Condvar,
+    /// Something that was waited for has come.
+    come: Condvar,
 }
 
 struct Shared {
@@ -56,6 +61,8 @@ struct Shared {
     has_news: bool,
     /// Whether whoever fetches waits for that.
     is_waiting: bool,
+    /// Readers that wait for what is on its way.
+    readers: usize,
     is_stopping: bool,
 }
 
@@ -69,12 +76,14 @@ impl Prefetching {
             reads: Vec::new(),
             has_news: false,
             is_waiting: false,
+            readers: 0,
             is_stopping: false,
         };
         Prefetching {
             is_used: AtomicBool::new(false),
             shared: Mutex::new(shared),
             told: Condvar::new(),
+            come: Condvar::new(),
         }
     }
 
@@ -123,17 +132,43 @@ impl Prefetching {
         }
     }
 
+    /// Whether some of a range of an object is on its way from the medium, as it was hinted: who reads it needs only wait.
+    pub(crate) fn is_coming(&self, name: ObjectName, range: ByteRange) -> bool {
+        self.is_used.load(Ordering::Relaxed) && self.lock().is_coming(name, range)
+    }
+
+    /// Waits until nothing of some pieces of an object is on its way: reading it once more would take the medium's time from
+    /// others.
+    pub(crate) fn await_coming(
+        &self,
+        name: ObjectName,
+        pieces: impl Iterator<Item = ByteRange> + Clone,
+    ) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut shared = self.lock();
+        let deadline = Instant::now() + PATIENCE;
+        shared.readers += 1;
+        while pieces.clone().any(|piece| shared.is_coming(name, piece)) && !shared.is_stopping {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.come.wait_timeout(shared, left);
+            shared = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        shared.readers -= 1;
+    }
+
     #[cold]
     fn write_down(&self, name: ObjectName, pieces: impl Iterator<Item = ByteRange>) {
         let mut shared = self.lock();
-        for piece in pieces {
-            let access = Access::of_bytes(name, piece.offset..piece.end(), FRAME_BYTES as u64);
-            for number in access.first()..access.first() + access.blocks() {
-                if shared.reads.len() >= MOST_READS {
-                    break;
-                }
-                shared.reads.push(Block { object: name, number });
+        for block in pieces.flat_map(|piece| blocks_of(name, piece)) {
+            if shared.reads.len() >= MOST_READS {
+                break;
             }
+            shared.reads.push(block);
         }
         self.wake(&mut shared);
     }
@@ -150,6 +185,7 @@ impl Prefetching {
         let mut shared = self.lock();
         shared.is_stopping = true;
         self.wake(&mut shared);
+        self.come.notify_all();
     }
 
     /// Waits until there may be something to do, at most for so long; `false` once it is over.
@@ -174,6 +210,10 @@ impl Prefetching {
         for &block in come {
             planner.came(block, now);
         }
+        if shared.readers > 0 && !come.is_empty() {
+            self.come.notify_all();
+        }
+        let planner = &mut shared.planner;
         let mut fetch = Vec::new();
         while let Some(block) = planner.next(costs, now) {
             fetch.push((block, bytes_of(planner, block)));
@@ -190,6 +230,21 @@ impl Prefetching {
         self.is_used.store(is_used, Ordering::Relaxed);
         is_used
     }
+}
+
+impl Shared {
+    fn is_coming(&self, name: ObjectName, range: ByteRange) -> bool {
+        // A read has at most 8 MiB, and nothing is asked of what is not under way.
+        self.planner.under_way() > 0
+            && blocks_of(name, range).any(|block| self.planner.is_under_way(block))
+    }
+}
+
+/// The frames that have some of a range.
+fn blocks_of(object: ObjectName, range: ByteRange) -> impl Iterator<Item = Block<ObjectName>> {
+    let access = Access::of_bytes(object, range.offset..range.end(), FRAME_BYTES as u64);
+    let numbers = access.first()..access.first() + access.blocks();
+    numbers.map(move |number| Block { object, number })
 }
 
 /// What of a frame will be read, as one range.
