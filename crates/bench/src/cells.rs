@@ -1,5 +1,6 @@
 //! Whole cells that rows start on this machine, by the program itself.
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +29,16 @@ pub struct Cells {
     pub program: PathBuf,
     /// Becomes a client.
     pub connect: Connect,
+    /// Whether their drives are as slow as disks.
+    pub emulate_disk: bool,
+}
+
+impl Cells {
+    /// Options of `nasd up`, with those that all cells have.
+    pub(crate) fn options<'a>(&self, options: impl IntoIterator<Item = &'a str>) -> Vec<OsString> {
+        let disk = self.emulate_disk.then_some("--emulate-disk");
+        options.into_iter().chain(disk).map(Into::into).collect()
+    }
 }
 
 /// Ports that a cell may use, counted from its first.
@@ -53,15 +64,15 @@ impl LocalCell {
         Ok(cell)
     }
 
-    /// Stops it and starts it again: there is nothing in any memory then.
-    pub(crate) fn restart(&mut self, cells: &Cells) -> Result<(), BenchError> {
+    /// Stops it and starts it again, with options that hold for this start: there is nothing in any memory then.
+    pub(crate) fn restart(&mut self, cells: &Cells, options: &[&str]) -> Result<(), BenchError> {
         drop(self.process.take());
-        self.up(cells, &[])
+        self.up(cells, options)
     }
 
     fn up(&mut self, cells: &Cells, options: &[&str]) -> Result<(), BenchError> {
         let mut up = Command::new(&cells.program);
-        up.arg("up").arg(self.path()).args(options);
+        up.arg("up").arg(self.path()).args(cells.options(options.iter().copied()));
         self.process = Some(Process::start("the cell", &self.directory.join("log"), up)?);
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! sending to a socket without a copy, comes from a [`FramePool`].
 
 mod align;
+mod arm;
 mod device;
 mod error;
 mod faulty;
@@ -17,6 +18,7 @@ mod memory;
 mod read_queue;
 mod ring;
 mod ring_reads;
+mod seek_reads;
 mod seeking;
 mod transfer;
 

@@ -12,11 +12,14 @@ use crate::{Host, HostError, Link, Network, Process};
 pub struct CellPlan {
     /// How many drives it has, apart from a virtual one.
     pub drives: u32,
-    /// Further options of `nasd up`, as for striping, sizes and caches.
+    /// Further options of `nasd up`, as for striping, sizes and caches. With `--emulate-disk`, every drive has it.
     pub options: Vec<OsString>,
     /// The link of each host.
     pub link: Link,
 }
+
+/// The option by which a drive is as slow as a disk.
+const EMULATE_DISK: &str = "--emulate-disk";
 
 /// Where spares listen.
 const SPARE_PORT: u16 = 7390;
@@ -36,6 +39,8 @@ pub struct HostedCell {
     program: PathBuf,
     directory: PathBuf,
     link: Link,
+    /// Whether drives are as slow as disks.
+    emulate_disk: bool,
     mounts: Vec<Mounted>,
     managers: Vec<Process>,
     drives: Vec<Process>,
@@ -85,6 +90,7 @@ impl HostedCell {
             program: program.to_owned(),
             directory: directory.to_owned(),
             link: plan.link,
+            emulate_disk: plan.options.iter().any(|option| option == EMULATE_DISK),
             mounts: Vec::new(),
             managers: Vec::new(),
             drives: Vec::new(),
@@ -109,6 +115,7 @@ impl HostedCell {
         let mut command = self.drive_hosts[host].command(&self.program);
         command.args(["drive", "serve"]).arg(self.directory.join(&drive.device));
         command.args(["--listen", &drive.address, "--cache", &drive.cache]);
+        command.args(self.emulate_disk.then_some(EMULATE_DISK));
         self.drives.push(Process::start(&name, &self.log(&name), command)?);
         Ok(())
     }

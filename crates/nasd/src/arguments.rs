@@ -270,6 +270,9 @@ pub struct UpArguments {
     /// Mount the volume here too.
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,
+    /// Each drive is as slow as a disk of 7200 turns a minute: for trying out and measuring.
+    #[arg(long)]
+    pub emulate_disk: bool,
     /// Serve metrics too, at /metrics: the manager's on this port, those of drive N on this port plus N.
     #[arg(long, value_name = "PORT")]
     pub metrics_base_port: Option<u16>,
@@ -450,6 +453,10 @@ pub struct DriveServeArguments {
     /// Refuse another drive.
     #[arg(long, value_name = "DRIVE-ID")]
     pub expect_drive: Option<String>,
+    /// Every read, write and sync takes as long as on a disk of 7200 turns a minute: for trying out and
+    /// measuring.
+    #[arg(long)]
+    pub emulate_disk: bool,
 }
 
 /// `nasd manager`.
@@ -495,6 +502,9 @@ pub struct BenchArguments {
     /// Where the device file and the limits' files go: the disk that is measured.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Each drive is as slow as a disk of 7200 turns a minute; the limits are not.
+    #[arg(long)]
+    pub emulate_disk: bool,
     /// Draw the figures of the rows that differ in the number of clients alone into this directory.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,

@@ -92,7 +92,7 @@ struct Filtered {
 impl Filtered {
     fn start(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Filtered, BenchError> {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
-        let options = ["--cache", "1536M", "--size", "3G"].map(Into::into).to_vec();
+        let options = bench.target.cells.options(["--cache", "1536M", "--size", "3G"]);
         let plan = CellPlan { drives: 1, options, link: Link::of(LINK) };
         let program = &bench.target.cells.program;
         let mut cell = HostedCell::start(program, &directory.join("cell"), &plan)?;

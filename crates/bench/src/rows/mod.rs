@@ -96,6 +96,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("rebuild-written", lost::written),
     ("rebuild-foreground", lost::foreground),
     ("prefetch-slices", prefetch::slices),
+    ("prefetch-slices-disk", prefetch::slices_of_a_disk),
     ("prefetch-epoch", prefetch::epoch),
     ("prefetch-wrong", prefetch::wrong),
     ("filter-fixed-scan", one_core::fixed),
