@@ -256,9 +256,8 @@ pub trait Objects: Send + Sync + 'static {
         &self,
         grant: &Grant,
         pieces: &[ByteRange],
-        into: Vec<u8>,
     ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
-        read_one_by_one(pieces, into, |offset, into| self.read(grant, offset, into))
+        read_one_by_one(pieces, |offset, into| self.read(grant, offset, into))
     }
     /// Has extensions of the drives that have the bytes do something with some ranges of the object, in ascending order: what each
     /// has told, its parts in order. `NoSuchExtension` where a drive lacks it, or is not reached directly.
@@ -278,12 +277,17 @@ pub trait Objects: Send + Sync + 'static {
     fn breadth(&self, drive: DriveId) -> u32;
 }
 
+/// How many bytes some pieces have.
+pub(crate) fn bytes_of(pieces: &[ByteRange]) -> usize {
+    pieces.iter().map(|piece| piece.length as usize).sum()
+}
+
 /// Reads pieces by a read for each.
 pub(crate) fn read_one_by_one<E>(
     pieces: &[ByteRange],
-    mut into: Vec<u8>,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<ReadOutcome, E>,
 ) -> Result<(ReadOutcome, Vec<u8>), E> {
+    let mut into = vec![0; bytes_of(pieces)];
     let mut filled = 0;
     let mut whole: Option<ReadOutcome> = None;
     for piece in pieces {

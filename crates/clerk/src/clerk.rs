@@ -14,6 +14,7 @@ use crate::backend::{Cell, Names};
 use crate::background;
 use crate::core::Core;
 use crate::file::FileState;
+use crate::grants::Slot;
 use crate::names::{Asking, Belief};
 use crate::open_file::{OpenFile, OpenMode};
 use crate::paths::components;
@@ -613,18 +614,7 @@ impl Clerk {
         entry: &Entry,
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
-        let slot = self.core.grants.slot(caller, entry.handle);
-        let has = |rights: Rights| rights.contains(mode.rights());
-        let mut grant = slot.current();
-        if !grant.as_ref().is_some_and(|grant| has(grant.rights())) {
-            // The mode of the file may have been changed since.
-            let newer = self.core.renew(&slot, grant.as_ref())?;
-            if !has(newer.rights()) {
-                return Err(ClerkError::Access);
-            }
-            grant = Some(newer);
-        }
-        drop(grant);
+        let slot = self.slot_for(caller, entry.handle, mode)?;
         let file = self.core.file(entry.handle);
         if file.is_changed_elsewhere(&entry.attributes) {
             // Once it is durable it is kept no more. A failure is told to those who wrote.
@@ -642,6 +632,26 @@ impl Clerk {
         drop(inner);
         let open = OpenFile::new(Arc::clone(&self.core), file, mode, slot);
         Ok((open, entry.attributes))
+    }
+
+    /// Where the caller's capability for a file is, if it allows the mode.
+    pub(crate) fn slot_for(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        mode: OpenMode,
+    ) -> Result<Arc<Slot>, ClerkError> {
+        let slot = self.core.grants.slot(caller, handle);
+        let has = |rights: Rights| rights.contains(mode.rights());
+        let grant = slot.current();
+        if !grant.as_ref().is_some_and(|grant| has(grant.rights())) {
+            // The mode of the file may have been changed since.
+            let newer = self.core.renew(&slot, grant.as_ref())?;
+            if !has(newer.rights()) {
+                return Err(ClerkError::Access);
+            }
+        }
+        Ok(slot)
     }
 
     /// The file at a path from the root. Symbolic links on the way are followed; the last one

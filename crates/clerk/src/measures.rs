@@ -197,9 +197,8 @@ impl Objects for MeasuredObjects {
         &self,
         grant: &Grant,
         pieces: &[ByteRange],
-        into: Vec<u8>,
     ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
-        let read = || self.objects.read_pieces(grant, pieces, into);
+        let read = || self.objects.read_pieces(grant, pieces);
         let (outcome, bytes) = self.measures.reads.measure(read)?;
         self.measures.fetched.add(outcome.length as u64);
         Ok((outcome, bytes))

@@ -141,7 +141,8 @@ impl FileState {
         }
         drop(stream);
         // Who says what he will read need not be guessed at.
-        if !advice.fetch.is_empty() && !inner.hinted.overlaps(advice.fetch) {
+        let is_hinted = inner.hinted.overlaps(range) || inner.hinted.overlaps(advice.fetch);
+        if !advice.fetch.is_empty() && !is_hinted {
             let ahead = inner.fetched.plan(advice.fetch, reader.owner, &core.buffers, now);
             fetches.extend(ahead);
         }

@@ -11,7 +11,7 @@ use nasd_transport::ClientTls;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
-use crate::backend::{Cell, Grant, Names, Objects, Sessions, read_one_by_one};
+use crate::backend::{Cell, Grant, Names, Objects, Sessions, bytes_of, read_one_by_one};
 use crate::clerk::Clerk;
 use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of, single};
 use crate::forwarded::ForwardedDrives;
@@ -487,25 +487,14 @@ impl Objects for RemoteDrives {
         &self,
         grant: &Grant,
         pieces: &[ByteRange],
-        into: Vec<u8>,
     ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
-        // Only one of the two is called, more than once it may be.
-        let spare = std::cell::RefCell::new(into);
-        let taken = || {
-            let mut bytes = spare.take();
-            bytes.resize(pieces.iter().map(|piece| piece.length as usize).sum(), 0);
-            bytes
-        };
         self.at(
             grant,
-            |striped| {
-                let read = |offset, into: &mut [u8]| striped.read(grant, offset, into);
-                read_one_by_one(pieces, taken(), read)
-            },
+            |striped| read_one_by_one(pieces, |offset, into| striped.read(grant, offset, into)),
             |drive| {
-                let name = grant.handle.name();
+                let (name, into) = (grant.handle.name(), vec![0; bytes_of(pieces)]);
                 let rows = rows_of(pieces.iter().map(single));
-                let read = drive.begin_read_regions(&grant.authority, name, &rows, taken());
+                let read = drive.begin_read_regions(&grant.authority, name, &rows, into);
                 let (outcome, bytes) = read.wait();
                 Ok((outcome?, bytes))
             },

@@ -17,8 +17,8 @@ pub(crate) const COMMAND: u32 = 1 << 30 | (REQUEST_BYTES as u32) << 16 | (b'N' a
 /// A flag of the kernel's: the request was made on a directory (`FUSE_IOCTL_DIR`).
 pub(crate) const OF_A_DIRECTORY: u32 = 1 << 4;
 
-const REQUEST_BYTES: usize = 8192;
-const HEAD_BYTES: usize = 4;
+pub(crate) const REQUEST_BYTES: usize = 8192;
+pub(crate) const HEAD_BYTES: usize = 4;
 
 /// A part of a file that will be read: `OFFSET LENGTH PATH`, ended by a zero byte. No length is all that there is.
 #[derive(Debug, PartialEq, Eq)]

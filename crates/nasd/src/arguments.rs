@@ -6,6 +6,7 @@ mod check;
 mod component;
 mod grep;
 mod helper;
+mod hint;
 mod key;
 mod member;
 mod object;
@@ -19,6 +20,7 @@ pub use check::CheckArguments;
 pub use component::{AddArguments, DrainArguments, StripingSetArguments};
 pub use grep::{GrepArguments, MatchingArguments, ShowingArguments};
 pub use helper::{MOUNT_NAME, MountHelper, UmountHelper, Wanted, helper_name};
+pub use hint::HintArguments;
 pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{
@@ -148,6 +150,8 @@ pub enum Command {
     Scan(ScanArguments),
     /// Have the drives search files for lines that match a regular expression; letters as those of grep.
     Grep(GrepArguments),
+    /// Tell a mount what will be read, in order, so that it is there when it is.
+    Hint(HintArguments),
     /// Show what a file is and where it lies.
     Stat {
         /// VOLUME:/path.

@@ -59,9 +59,8 @@ fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>) {
         return;
     }
     let pieces: Vec<ByteRange> = wanted.iter().map(|(range, _)| *range).collect();
-    let read = core.with_grant(&batch.file.0.slot, |grant| {
-        core.objects.read_pieces(grant, &pieces, Vec::new())
-    });
+    let read =
+        core.with_grant(&batch.file.0.slot, |grant| core.objects.read_pieces(grant, &pieces));
     let mut inner = file.lock();
     let now = Instant::now();
     let (outcome, bytes) = match read {

@@ -18,7 +18,7 @@ use crate::clerk::Clerk;
 use crate::file::FileState;
 use crate::grants::Slot;
 use crate::open_file::OpenFile;
-use crate::wire::{Caller, FileHandle};
+use crate::wire::{Caller, FileHandle, FileType, ManagerStatus};
 use crate::{ClerkError, OpenMode};
 use sequence::{Batch, Call, Sequence};
 
@@ -268,7 +268,7 @@ impl HintStream {
     }
 }
 
-/// Opens what a path leads to for reading, as far as the clerk's tables go.
+/// What a path leads to, and the capability to read it. It is not opened: that would say that what is known of it is as of now.
 fn find(
     clerk: &Clerk,
     caller: &Arc<Caller>,
@@ -276,9 +276,12 @@ fn find(
     range: Option<ByteRange>,
 ) -> Result<(FileOf, ByteRange), ClerkError> {
     let entry = clerk.resolve_from(caller, directory, path, true)?;
-    let (file, attributes) = clerk.open_known(caller, &entry, OpenMode::READ)?;
-    let (state, slot) = file.to_be_read()?;
-    let whole = ByteRange::new(0, attributes.size);
+    if entry.attributes.file_type != FileType::Regular {
+        return Err(ClerkError::Manager(ManagerStatus::Invalid));
+    }
+    let slot = clerk.slot_for(caller, entry.handle, OpenMode::READ)?;
+    let state = clerk.core().file(entry.handle);
+    let whole = ByteRange::new(0, entry.attributes.size);
     let range = range.map_or(whole, |range| range.intersection(&whole));
     Ok((FileOf(Arc::new(HintedFile { state, slot })), range))
 }

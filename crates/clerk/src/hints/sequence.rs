@@ -79,6 +79,8 @@ pub(crate) struct Sequence<F, K> {
     told: u64,
     told_bytes: u64,
     held_bytes: u64,
+    /// Of these, what comes before `front`.
+    behind_bytes: u64,
     window: u64,
     most_window: u64,
     /// Where each of the calls that are not over ends.
@@ -101,6 +103,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             told: 0,
             told_bytes: 0,
             held_bytes: 0,
+            behind_bytes: 0,
             window: FIRST_WINDOW.min(most_window),
             most_window,
             calls: VecDeque::new(),
@@ -137,19 +140,32 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     pub(crate) fn note_read(&mut self, key: &K, range: ByteRange) -> Vec<(F, ByteRange)> {
         let mut released = Vec::new();
         for position in self.read_by(key, range) {
-            self.front = self.front.max(position + 1);
+            self.move_front(position + 1);
             let Some(hint) = self.hint(position) else { continue };
             hint.is_over = true;
             let length = hint.range.length;
             if std::mem::take(&mut hint.is_held) {
                 let over = (hint.file.clone(), hint.range);
                 self.held_bytes -= length;
+                self.behind_bytes -= length;
                 released.push(over);
             }
             self.window = (self.window + 2 * length).min(self.most_window);
         }
         self.advance(&mut released);
         released
+    }
+
+    /// Something was read before a position.
+    fn move_front(&mut self, front: u64) {
+        while self.front < front {
+            if let Some(hint) = self.hint(self.front)
+                && hint.is_held
+            {
+                self.behind_bytes += hint.range.length;
+            }
+            self.front += 1;
+        }
     }
 
     /// The positions of the hints that a read makes over, which are known no more by where they begin.
@@ -190,7 +206,10 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     /// Lets go of what is over, and of what was left out.
     fn advance(&mut self, released: &mut Vec<(F, ByteRange)>) {
         while let Some(first) = self.hints.front() {
-            if !first.is_over && self.base + MOST_BEHIND >= self.front {
+            // What was read before it was known here is never over: it must not take all the room.
+            let is_left_out = self.base + MOST_BEHIND < self.front
+                || (first.is_held && self.behind_bytes > self.window / 2);
+            if !first.is_over && !is_left_out {
                 break;
             }
             let Some(hint) = self.hints.pop_front() else { break };
@@ -203,6 +222,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             self.window = self.window.saturating_sub(4 * hint.range.length).max(LEAST_WINDOW);
             if hint.is_held {
                 self.held_bytes -= hint.range.length;
+                self.behind_bytes -= hint.range.length;
                 released.push((hint.file, hint.range));
             }
         }
@@ -220,7 +240,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         let (mut bytes, window) = (0, self.window);
         self.fetched = self.fetched.max(self.base);
         loop {
-            let (fetched, held) = (self.fetched, self.held_bytes);
+            let (fetched, held, front) = (self.fetched, self.held_bytes, self.front);
             let Some(hint) = self.hint(fetched) else { break };
             let length = hint.range.length;
             if hint.is_over {
@@ -245,6 +265,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             batch.get_or_insert_with(|| Batch { file, ranges: Vec::new() }).ranges.push(range);
             bytes += length;
             self.held_bytes += length;
+            self.behind_bytes += if fetched < front { length } else { 0 };
             self.fetched += 1;
         }
         batch

@@ -10,6 +10,7 @@ use nasd_store::{CachePressure, Prefetch, Store};
 use nasd_types::{ByteRange, ObjectName};
 use slab::Slab;
 
+use super::whole;
 use crate::Drive;
 
 /// How long it waits where nobody has hinted anything.
@@ -21,6 +22,9 @@ const GATHERING: Duration = Duration::from_millis(2);
 
 /// Over how long what frames are worth to others is measured, in nanoseconds.
 const MEASURED_NS: u64 = 200_000_000;
+
+/// Where a frame takes so long, all of it is fetched for any part: the way to it costs more than its bytes.
+const FAR_NS: u64 = 500_000;
 
 /// Runs until the drive stops; see [`Prefetching::stop`](super::Prefetching::stop).
 pub(crate) fn start(drive: Arc<Drive>) -> io::Result<JoinHandle<()>> {
@@ -36,15 +40,21 @@ pub(crate) fn start(drive: Arc<Drive>) -> io::Result<JoinHandle<()>> {
 /// Fetches as long as there are streams.
 fn fetch_while_hinted(drive: &Drive) {
     let mut fetcher = Fetcher::new(&drive.store);
+    let mut pace = Pace::default();
     let mut worth = Worth::new(drive.store.cache_pressure(), drive.environment.elapsed_ns());
     loop {
-        let now = drive.environment.elapsed_ns();
         let come = fetcher.come();
+        pace.note(come.len(), drive.environment.elapsed_ns());
+        let now = drive.environment.elapsed_ns();
         let costs = worth.costs(drive.store.cache_pressure(), now);
         let step = drive.prefetching.step(&come, costs, now);
         fetcher.release(&step.released);
         let is_idle = step.fetch.is_empty();
+        if !fetcher.is_busy() {
+            pace.begin(now);
+        }
         for (block, bytes) in step.fetch {
+            let bytes = if pace.is_slow() { whole(block) } else { bytes };
             fetcher.fetch(block, bytes);
         }
         if !is_idle || fetcher.is_busy() {
@@ -109,6 +119,33 @@ impl<'s> Fetcher<'s> {
         if let Some(object) = self.store.locate_in_memory(block.object) {
             self.store.set_hinted(&object, block.number, hinted);
         }
+    }
+}
+
+/// How long a frame takes, one after the other, as long as there are any to be fetched.
+#[derive(Default)]
+struct Pace {
+    since: u64,
+    mean_ns: u64,
+}
+
+impl Pace {
+    /// Nothing has been on its way.
+    fn begin(&mut self, now: u64) {
+        self.since = now;
+    }
+
+    /// So many have come.
+    fn note(&mut self, come: usize, now: u64) {
+        if come > 0 {
+            let each = now.saturating_sub(self.since) / come as u64;
+            self.mean_ns = if self.mean_ns == 0 { each } else { (7 * self.mean_ns + each) / 8 };
+            self.since = now;
+        }
+    }
+
+    fn is_slow(&self) -> bool {
+        self.mean_ns > FAR_NS
     }
 }
 

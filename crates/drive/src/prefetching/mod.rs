@@ -247,9 +247,14 @@ fn blocks_of(object: ObjectName, range: ByteRange) -> impl Iterator<Item = Block
     numbers.map(move |number| Block { object, number })
 }
 
+/// All of a frame.
+fn whole(block: Block<ObjectName>) -> ByteRange {
+    ByteRange::new(block.number * FRAME_BYTES as u64, FRAME_BYTES as u64)
+}
+
 /// What of a frame will be read, as one range.
 fn bytes_of(planner: &Planner<ObjectName>, block: Block<ObjectName>) -> ByteRange {
-    let frame = ByteRange::new(block.number * FRAME_BYTES as u64, FRAME_BYTES as u64);
+    let frame = whole(block);
     let Some(parts) = planner.parts(block) else { return frame };
     let start = parts.iter().map(|part| part.start).min().unwrap_or(0);
     let end = parts.iter().map(|part| part.end).max().unwrap_or(u64::MAX);

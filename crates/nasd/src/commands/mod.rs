@@ -12,6 +12,7 @@ pub mod explain;
 pub mod files;
 pub mod fsck;
 pub mod helper;
+mod hint;
 pub mod join;
 pub mod key;
 pub mod manager;
@@ -66,6 +67,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             files::extend(&open()?, &path, &extension, &range, json)
         }
         Command::Scan(arguments) => files::scan(&open()?, &arguments, json),
+        Command::Hint(arguments) => hint::hint(&arguments),
         Command::Grep(arguments) => files::grep(open, &arguments, json),
         Command::Drive(command) => drive::run(&directory, command, json),
         Command::Volume(command) => volume::run(&open()?, command, json),
