@@ -223,7 +223,17 @@ impl HintStream {
             if state.is_over {
                 return None;
             }
-            if state.under_way < MOST_UNDER_WAY
+            // Drives that are slow are to know of it before it is asked for: what comes along costs them little.
+            let is_slow = state.mean_ns > SLOW.as_nanos() as u64;
+            if is_slow
+                && !state.are_deaf
+                && let Some(call) = state.sequence.next_call()
+            {
+                return Some(Work::Tell(call));
+            }
+            // How slow they are is known when the first request is over.
+            let most = if state.mean_ns == 0 { 1 } else { MOST_UNDER_WAY };
+            if state.under_way < most
                 && let Some(batch) = state.sequence.next_batch()
             {
                 state.under_way += 1;
@@ -233,13 +243,6 @@ impl HintStream {
                 && let Some(target) = state.waiting.pop_front()
             {
                 return Some(Work::Find(target));
-            }
-            let is_slow = state.mean_ns > SLOW.as_nanos() as u64;
-            if is_slow
-                && !state.are_deaf
-                && let Some(call) = state.sequence.next_call()
-            {
-                return Some(Work::Tell(call));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
