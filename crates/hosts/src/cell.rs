@@ -14,6 +14,8 @@ pub struct CellPlan {
     pub drives: u32,
     /// Further options of `nasd up`, as for striping, sizes and caches.
     pub options: Vec<OsString>,
+    /// Further options of `nasd drive serve`, as for slower devices.
+    pub drive_options: Vec<OsString>,
     /// The link of each host.
     pub link: Link,
 }
@@ -36,6 +38,7 @@ pub struct HostedCell {
     program: PathBuf,
     directory: PathBuf,
     link: Link,
+    drive_options: Vec<OsString>,
     mounts: Vec<Mounted>,
     managers: Vec<Process>,
     drives: Vec<Process>,
@@ -85,6 +88,7 @@ impl HostedCell {
             program: program.to_owned(),
             directory: directory.to_owned(),
             link: plan.link,
+            drive_options: plan.drive_options.clone(),
             mounts: Vec::new(),
             managers: Vec::new(),
             drives: Vec::new(),
@@ -109,6 +113,7 @@ impl HostedCell {
         let mut command = self.drive_hosts[host].command(&self.program);
         command.args(["drive", "serve"]).arg(self.directory.join(&drive.device));
         command.args(["--listen", &drive.address, "--cache", &drive.cache]);
+        command.args(&self.drive_options);
         self.drives.push(Process::start(&name, &self.log(&name), command)?);
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::memory::default_cache_bytes;
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_cell::{Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
-use nasd_device::{BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice};
+use nasd_device::{BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice, RatedDevice};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_store::{Identity, OpenError, OpenOptions, Store};
 use nasd_types::{CellId, DriveId};
@@ -62,7 +62,10 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
 }
 
 /// The device that a drive serves. In a program that is built for tests it may be made slow while it is used.
-fn that_may_limp(device: FileDevice, path: &Path) -> Arc<dyn BlockDevice> {
+fn device_to_serve(device: FileDevice, path: &Path, rate: Option<u64>) -> Arc<dyn BlockDevice> {
+    if let Some(bytes_per_second) = rate {
+        return Arc::new(RatedDevice::new(device, bytes_per_second));
+    }
     if cfg!(debug_assertions) && std::env::var_os("NASD_TEST_LIMP").is_some() {
         return Arc::new(LimpingDevice::new(device, path.with_extension("limp")));
     }
@@ -203,8 +206,8 @@ fn serve(arguments: &DriveServeArguments) -> Outcome {
         .transpose()?;
     let cache_bytes = usize::try_from(arguments.cache)?;
     let store_options = OpenOptions { cache_bytes, ..OpenOptions::default() };
-    let store = Store::open(that_may_limp(device, path), &store_options)
-        .map_err(|error| open_failed(path, &error))?;
+    let device = device_to_serve(device, path, arguments.device_rate);
+    let store = Store::open(device, &store_options).map_err(|error| open_failed(path, &error))?;
     let drive = Drive::new(store, options, Environment::system())?;
     let server = DriveServer::start(drive, listener)?;
     serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
