@@ -90,7 +90,7 @@ fn call(
         extension: NUMBER,
         revision: 1,
         job,
-        bytes_left: 1000 * job,
+        bytes_left: 100 * job,
         most: 1000,
         arguments,
     };
@@ -120,7 +120,7 @@ fn what_runs_and_waits_is_told_and_stopped_when_its_callers_go() {
         .iter()
         .map(|job| (job.job, job.running, job.waiting, job.bytes_left, job.memory_bytes))
         .collect();
-    assert_eq!(jobs, [(7, 1, 0, 7000, 40 << 20), (8, 0, 1, 8000, 0)]);
+    assert_eq!(jobs, [(7, 1, 0, 700, 40 << 20), (8, 0, 1, 800, 0)]);
     let job = told.jobs[0];
     assert_eq!((job.extension, job.partition, job.object), (NUMBER, name.partition, name.object));
     assert_eq!(job.object_bytes, 5000);

@@ -402,3 +402,42 @@ impl VirtualDrive {
         Ok((found, until.map(|until| ObjectId(until.0 + 1))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(drive: u64, partition: PartitionId, running: u32, age: u64) -> ExtensionJob {
+        ExtensionJob {
+            drive: DriveId(drive),
+            extension: 2,
+            partition,
+            object: ObjectId(1000),
+            object_bytes: 10,
+            job: 1,
+            running,
+            waiting: 1,
+            age,
+            bytes_done: 0,
+            bytes_left: 10,
+            bytes_per_second: 0,
+            memory_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn what_extensions_of_components_do_is_told_by_the_names_of_here() {
+        let (here, others) = (component_partition(PartitionId(7)), PartitionId(7));
+        let of_drive = |drive, running, age| ExtensionWork {
+            memory_bytes: 100,
+            granted_bytes: 30,
+            jobs: vec![job(drive, here, running, age), job(drive, others, 1, 99)],
+        };
+        let mut all = ExtensionWork::default();
+        add_work(&mut all, of_drive(1, 0, 50));
+        add_work(&mut all, of_drive(2, 1, 5));
+        assert_eq!((all.memory_bytes, all.granted_bytes), (200, 60));
+        let told: Vec<_> = all.jobs.iter().map(|job| (job.drive.0, job.partition)).collect();
+        assert_eq!(told, [(2, PartitionId(7)), (1, PartitionId(7))]);
+    }
+}

@@ -41,13 +41,11 @@ fn jobs_of(state: &State, drive: DriveId, now: f64) -> Vec<ExtensionJob> {
         job.bytes_done = job.bytes_done.saturating_add(running.signals.looked_at());
         job.memory_bytes = job.memory_bytes.saturating_add(running.need.memory_bytes as u64);
     }
-    // Of all its calls the first one in the file has most left; what the others have looked at meanwhile is taken from that.
-    for running in state.running.values() {
-        if let Some(job) = jobs.get_mut(&running.need.job) {
-            job.bytes_left = job.bytes_left.saturating_sub(running.signals.looked_at());
-        }
-    }
-    jobs.into_values().collect()
+    // Of all its calls the first one in the file has most left, and others may have looked at some of that.
+    let left = |job: ExtensionJob| job.object_bytes.saturating_sub(job.bytes_done);
+    jobs.into_values()
+        .map(|job| ExtensionJob { bytes_left: job.bytes_left.min(left(job)), ..job })
+        .collect()
 }
 
 fn entry<'a>(

@@ -30,7 +30,7 @@ message! {
         pub age: u64,
         /// Bytes of the object that it has looked at here.
         pub bytes_done: u64,
-        /// Bytes that it has still to look at, at all drives together, by what its caller says.
+        /// Bytes of it that it has still to look at, by what its caller says.
         pub bytes_left: u64,
         /// How many it looks at in a second while it runs, or others of its extension do; 0 if that is not known.
         pub bytes_per_second: u64,

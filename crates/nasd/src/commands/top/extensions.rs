@@ -32,7 +32,6 @@ pub struct Job {
     pub waiting: u32,
     pub elapsed_s: f64,
     pub bytes_done: u64,
-    /// At all drives together, as its caller says.
     pub bytes_left: u64,
     /// In this interval, or since it has begun.
     pub bytes_per_second: f64,
