@@ -15,6 +15,7 @@ mod frame;
 mod image;
 mod limping;
 mod memory;
+mod rated;
 mod read_queue;
 mod ring;
 mod ring_reads;
@@ -31,6 +32,7 @@ pub use frame::{FRAME_BYTES, Frame, FramePool, zeros};
 pub use image::Image;
 pub use limping::LimpingDevice;
 pub use memory::MemoryDevice;
+pub use rated::RatedDevice;
 pub use read_queue::{FrameRead, ReadEnd, ReadPart, ReadQueue};
 pub use seeking::{SeekModel, SeekStatistics, SeekingDevice};
 

@@ -14,6 +14,8 @@ pub struct CellPlan {
     pub drives: u32,
     /// Further options of `nasd up`, as for striping, sizes and caches. With `--emulate-disk`, every drive has it.
     pub options: Vec<OsString>,
+    /// Further options of `nasd drive serve`, as for slower devices.
+    pub drive_options: Vec<OsString>,
     /// The link of each host.
     pub link: Link,
 }
@@ -39,8 +41,7 @@ pub struct HostedCell {
     program: PathBuf,
     directory: PathBuf,
     link: Link,
-    /// Whether drives are as slow as disks.
-    emulate_disk: bool,
+    drive_options: Vec<OsString>,
     mounts: Vec<Mounted>,
     managers: Vec<Process>,
     drives: Vec<Process>,
@@ -64,6 +65,12 @@ struct Described {
     device: String,
     cache: String,
     is_virtual: bool,
+}
+
+/// Further options of a cell's drives.
+fn drive_options(plan: &CellPlan) -> Vec<OsString> {
+    let disk = plan.options.iter().filter(|option| *option == EMULATE_DISK);
+    disk.chain(&plan.drive_options).cloned().collect()
 }
 
 impl HostedCell {
@@ -90,7 +97,7 @@ impl HostedCell {
             program: program.to_owned(),
             directory: directory.to_owned(),
             link: plan.link,
-            emulate_disk: plan.options.iter().any(|option| option == EMULATE_DISK),
+            drive_options: drive_options(plan),
             mounts: Vec::new(),
             managers: Vec::new(),
             drives: Vec::new(),
@@ -115,7 +122,7 @@ impl HostedCell {
         let mut command = self.drive_hosts[host].command(&self.program);
         command.args(["drive", "serve"]).arg(self.directory.join(&drive.device));
         command.args(["--listen", &drive.address, "--cache", &drive.cache]);
-        command.args(self.emulate_disk.then_some(EMULATE_DISK));
+        command.args(&self.drive_options);
         self.drives.push(Process::start(&name, &self.log(&name), command)?);
         Ok(())
     }

@@ -447,6 +447,9 @@ pub struct DriveServeArguments {
     /// Bytes of data cache.
     #[arg(long, default_value = "256M", value_parser = parse_size)]
     pub cache: u64,
+    /// Read from the device no more than so many bytes a second, to measure as with a slower one.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, hide = true)]
+    pub device_rate: Option<u64>,
     /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
     /// who can reach it.
     #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use support::{
     CellOptions, TestCell, feed, finish, free_ports, nasd, noise, scratch, signal, sync_tree, text,
-    wait_for_exit, wait_until,
+    wait_for_exit,
 };
 
 const FILES: usize = 300;

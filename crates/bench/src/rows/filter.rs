@@ -14,18 +14,18 @@ use crate::workload::{Bench, MIB};
 use crate::{BenchError, Row};
 
 /// Bits a second of the drive's link, where it has one.
-const LINK: u64 = 1_000_000_000;
+pub(super) const LINK: u64 = 1_000_000_000;
 /// How often each is measured.
-const ROUNDS: usize = 3;
+pub(super) const ROUNDS: usize = 3;
 /// Records are selected by a number below this, of which each is as frequent.
 const NUMBERS: u32 = 100;
 
 /// What a row's name says: `filter-link-25`, `filter-local-25`, with `-small` or `-large` records.
-struct Asked {
-    has_link: bool,
-    percent: u32,
-    record_bytes: usize,
-    file_bytes: usize,
+pub(super) struct Asked {
+    pub(super) has_link: bool,
+    pub(super) percent: u32,
+    pub(super) record_bytes: usize,
+    pub(super) file_bytes: usize,
 }
 
 impl Asked {
@@ -71,18 +71,21 @@ struct Measured {
 }
 
 fn measure_in(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Measured, BenchError> {
-    let mut filtered = Filtered::start(bench, directory, asked)?;
+    let options = ["--cache", "1536M", "--size", "3G"].map(Into::into).to_vec();
+    let plan = CellPlan { drives: 1, options, drive_options: Vec::new(), link: Link::of(LINK) };
+    let mut filtered = Filtered::start(bench, directory, asked, &plan)?;
     let (mut read, mut scan, mut look) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         read.push(filtered.read(asked)?);
         scan.push(filtered.scan("*", asked)?);
         look.push(filtered.scan("count(*)", asked)?);
     }
-    filtered.cell.stop()?;
+    filtered.stop()?;
     Ok(Measured { read: median(&mut read), scan: median(&mut scan), look: median(&mut look) })
 }
 
-struct Filtered {
+/// A cell with a file in it, and a client.
+pub(super) struct Filtered {
     cell: HostedCell,
     client: Host,
     mount: PathBuf,
@@ -90,15 +93,21 @@ struct Filtered {
 }
 
 impl Filtered {
-    fn start(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Filtered, BenchError> {
+    /// Makes the cell in a new directory, and the file.
+    pub(super) fn start(
+        bench: &Bench<'_>,
+        directory: &Path,
+        asked: &Asked,
+        plan: &CellPlan,
+    ) -> Result<Filtered, BenchError> {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
-        let options = bench.target.cells.options(["--cache", "1536M", "--size", "3G"]);
-        let plan = CellPlan { drives: 1, options, link: Link::of(LINK) };
         let program = &bench.target.cells.program;
-        let mut cell = HostedCell::start(program, &directory.join("cell"), &plan)?;
+        let mut cell = HostedCell::start(program, &directory.join("cell"), plan)?;
         let client = cell.client_host("client")?;
         client.limit(None)?;
-        cell.drive_host(0).limit(None)?;
+        for drive in 0..plan.drives as usize {
+            cell.drive_host(drive).limit(None)?;
+        }
         let mount = directory.join("mount");
         let mut filtered = Filtered { cell, client, mount, selected: 0 };
         filtered.write(asked)?;
@@ -106,6 +115,10 @@ impl Filtered {
             filtered.cell.drive_host(0).limit(Some(LINK))?;
         }
         Ok(filtered)
+    }
+
+    pub(super) fn stop(self) -> Result<(), BenchError> {
+        Ok(self.cell.stop()?)
     }
 
     /// Does something with the file by way of a mount, in whose memory there is nothing of it; in seconds.
@@ -146,7 +159,7 @@ impl Filtered {
         Ok(())
     }
 
-    fn read(&mut self, asked: &Asked) -> Result<f64, BenchError> {
+    pub(super) fn read(&mut self, asked: &Asked) -> Result<f64, BenchError> {
         let failed = BenchError::io("can't read a file of the measured cell");
         let (mut found, wanted) = (0, self.selected);
         let block_bytes = MIB / asked.record_bytes * asked.record_bytes;
@@ -170,7 +183,7 @@ impl Filtered {
     }
 
     /// What the command says it has taken, its start left out, as a program's that has the file open.
-    fn scan(&mut self, what: &str, asked: &Asked) -> Result<f64, BenchError> {
+    pub(super) fn scan(&mut self, what: &str, asked: &Asked) -> Result<f64, BenchError> {
         let query = format!("SELECT {what} FROM file WHERE number < {}", asked.percent);
         let columns = format!("number:u32,rest:text{}", asked.record_bytes - 4);
         let fixed = ["--format", "fixed", "--columns", &columns, "--stats"];

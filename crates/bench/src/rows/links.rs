@@ -54,7 +54,8 @@ impl Linked {
         let stripe = if is_mirrored { "raid1" } else { "raid0" };
         let options = ["--stripe", stripe, "--cache", "512M", "--size", "1536M"];
         let options = bench.target.cells.options(options);
-        let plan = CellPlan { drives: DRIVES, options, link: Link::of(LINK) };
+        let plan =
+            CellPlan { drives: DRIVES, options, drive_options: Vec::new(), link: Link::of(LINK) };
         let program = &bench.target.cells.program;
         let mut cell = HostedCell::start(program, &directory.join("cell"), &plan)?;
         let client = cell.client_host("client")?;

@@ -1,5 +1,6 @@
 //! The rows of this version, each with its workload and its limit.
 
+mod aggregate;
 mod bulk;
 mod crowded;
 mod filter;
@@ -11,6 +12,7 @@ mod one_core;
 mod prefetch;
 mod protection;
 mod scale;
+mod scheduled;
 mod small;
 mod striped;
 
@@ -102,6 +104,10 @@ const ROWS: &[(&str, Measure)] = &[
     ("filter-fixed-scan", one_core::fixed),
     ("filter-csv-scan", one_core::delimited),
     ("filter-grep", one_core::grep),
+    ("filter-beside-reads", scheduled::beside_reads),
+    ("filter-short-job", scheduled::short_job),
+    ("aggregate-link", aggregate::link),
+    ("aggregate-drives", aggregate::drives),
     ("scale-read-1", scale::measure),
     ("scale-read-2", scale::measure),
     ("scale-read-4", scale::measure),
@@ -131,6 +137,7 @@ const ROWS: &[(&str, Measure)] = &[
 fn is_when_named(name: &str) -> bool {
     [
         "open-2m",
+        "aggregate-",
         "filter-link",
         "filter-local",
         "links-",

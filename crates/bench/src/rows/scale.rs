@@ -144,7 +144,12 @@ impl Scaled {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
         let options = plan.options();
         let options = bench.target.cells.options(options.iter().map(String::as_str));
-        let cell_plan = CellPlan { drives: plan.drives as u32, options, link: Link::of(plan.link) };
+        let cell_plan = CellPlan {
+            drives: plan.drives as u32,
+            options,
+            drive_options: Vec::new(),
+            link: Link::of(plan.link),
+        };
         let program = &bench.target.cells.program;
         let mut cell = HostedCell::start(program, &directory.join("cell"), &cell_plan)?;
         let hosts = (0..plan.clients).map(|client| cell.client_host(&format!("client{client}")));

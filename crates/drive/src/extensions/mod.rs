@@ -9,9 +9,11 @@
 mod checksum;
 mod feeding;
 mod grep;
+mod jobs;
 mod queue;
 mod reach;
 mod scan;
+mod work;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -61,14 +63,6 @@ impl ExtensionCall {
     /// The byte behind the last one that it may reach.
     pub fn end(&self) -> u64 {
         self.pieces.last().map_or(0, ByteRange::end)
-    }
-
-    /// How many of the bytes come before a position.
-    fn bytes_before(&self, position: u64) -> u64 {
-        let before = |piece: &ByteRange| {
-            piece.end().min(position).saturating_sub(piece.offset).min(piece.length)
-        };
-        self.pieces.iter().map(before).sum()
     }
 }
 

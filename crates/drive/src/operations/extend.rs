@@ -6,15 +6,24 @@ use nasd_capability::Access;
 use nasd_prefetch::notice;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{Extend, ExtendArguments, Extended, ExtensionOutcome};
+use nasd_transport::{Answer, Presence};
 use nasd_types::limits::MAX_TRANSFER_BYTES;
 use nasd_types::{ByteRange, ObjectName, Rights};
 
-use super::{Context, Perform, on_object, refuse_synthetic};
+use super::{Context, Perform, Source, authorize, finish, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::extensions::{Bytes, Extension, ExtensionCall, ExtensionError, Failure, Job, Told};
 use crate::prefetching;
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
+
+/// Decode, authorize, perform, seal: as for any other, but that it is given up when its caller goes.
+pub(super) fn run(drive: &Drive, source: Source<'_>, presence: Presence<'_>) -> Answer<ReplyData> {
+    match authorize::<Extend>(drive, source) {
+        Ok(permitted) => finish::<Extend>(drive, permitted, presence),
+        Err(answer) => answer,
+    }
+}
 
 impl Perform for Extend {
     fn access(arguments: &ExtendArguments) -> Access<'_> {
@@ -28,7 +37,7 @@ impl Perform for Extend {
         arguments: ExtendArguments,
         context: &Context<'_>,
     ) -> Result<Done<Extended>, Status> {
-        let ExtendArguments { name, rights, bytes_left, .. } = arguments;
+        let ExtendArguments { name, rights, bytes_left, job: number, .. } = arguments;
         refuse_synthetic(name)?;
         let pieces: Vec<ByteRange> = arguments.pieces()?.iter().collect();
         if !pieces.is_sorted_by(|one, next| one.end() <= next.offset) {
@@ -53,7 +62,17 @@ impl Perform for Extend {
         let object_bytes = drive.store.getattr(name).map_err(|error| status_of(&error))?;
         let object_bytes = object_bytes.logical_size;
         let told = memory(drive, &**extension, &call).and_then(|memory_bytes| {
-            let job = Job { extension, call, object_bytes, bytes_left, memory_bytes };
+            let is_left = &|| context.presence.is_gone();
+            let job = Job {
+                extension,
+                call,
+                name,
+                number,
+                object_bytes,
+                bytes_left,
+                memory_bytes,
+                is_left,
+            };
             drive.extensions.workers.run(job, |range| read(drive, name, range))
         });
         let (extended, data) = outcome(told, begin, most)?;

@@ -16,7 +16,8 @@ use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_cell::{Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
 use nasd_device::{
-    BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice, SeekModel, SeekingDevice,
+    BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice, RatedDevice, SeekModel,
+    SeekingDevice,
 };
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_store::{Identity, OpenError, OpenOptions, Store};
@@ -70,6 +71,9 @@ fn slowed(device: FileDevice, arguments: &DriveServeArguments) -> Arc<dyn BlockD
         tracing::warn!("{} is as slow as a disk, as --emulate-disk says", path.display());
         let model = SeekModel::DISK_7200.sleeping();
         return that_may_limp(SeekingDevice::new(device, model), path);
+    }
+    if let Some(bytes_per_second) = arguments.device_rate {
+        return Arc::new(RatedDevice::new(device, bytes_per_second));
     }
     that_may_limp(device, path)
 }

@@ -1,6 +1,7 @@
 //! `nasd top`: what the cell does, interval by interval: requests, latency, and data by client and drive,
-//! straight or through the manager.
+//! straight or through the manager, and what extensions of drives do.
 
+mod extensions;
 mod rates;
 mod sample;
 mod screen;
