@@ -32,6 +32,8 @@ mod measures;
 mod nameless;
 mod names;
 mod open_file;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod paths;
 mod pending;
 mod ranges;
@@ -59,6 +61,8 @@ pub use grepping::{FileGrep, FileGrepError, GrepPlan, Grepped};
 pub use names::Belief;
 pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};
+#[cfg(feature = "parquet")]
+pub use parquet::{OpenParquet, ParquetScan, ParquetScanError};
 pub use remote::{ClerkOptions, RemoteDrives};
 pub use scanning::{FileScan, FileScanError, ScanOptions, Scanned, Work};
 pub use session::{LockRequest, NameWatcher};

@@ -52,10 +52,13 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "aegis",
     "bitflags",
     "blake3",
+    "bytes",
     "chacha20poly1305",
     "grep-matcher",
     "grep-regex",
     "memchr",
+    // It reads files too, for those who have it do so.
+    "parquet",
     "sqlparser",
     "subtle",
     "thiserror",

@@ -67,7 +67,7 @@ fn request(call: &ExtensionCall) -> Result<(u64, Checked), ExtensionError> {
 fn failed(begin: u64, error: ScanError) -> ExtensionError {
     let position = match error {
         ScanError::Record { offset, .. } => offset.max(begin),
-        ScanError::Limit(_) | ScanError::Order(_) => begin,
+        ScanError::Row { .. } | ScanError::Limit(_) | ScanError::Order(_) => begin,
     };
     ExtensionError::Failed { position, text: error.to_string() }
 }
