@@ -32,6 +32,7 @@ mod measures;
 mod nameless;
 mod names;
 mod open_file;
+mod packing;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod paths;

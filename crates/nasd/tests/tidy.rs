@@ -56,6 +56,7 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "chacha20poly1305",
     "grep-matcher",
     "grep-regex",
+    "lz4_flex",
     "memchr",
     // It reads files too, for those who have it do so.
     "parquet",

@@ -82,15 +82,26 @@ fn measure_in(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Meas
     Ok(Measured { read: median(&mut read), scan: median(&mut scan), look: median(&mut look) })
 }
 
-struct Filtered {
-    cell: HostedCell,
+/// A cell of one drive, and a client of it.
+pub(super) struct Filtered {
+    pub(super) cell: HostedCell,
     client: Host,
     mount: PathBuf,
-    selected: u64,
+    pub(super) selected: u64,
 }
 
 impl Filtered {
     fn start(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Filtered, BenchError> {
+        let mut filtered = Filtered::empty(bench, directory)?;
+        filtered.write(asked)?;
+        if asked.has_link {
+            filtered.limit()?;
+        }
+        Ok(filtered)
+    }
+
+    /// One without a file, whose drive has a link without a limit.
+    pub(super) fn empty(bench: &Bench<'_>, directory: &Path) -> Result<Filtered, BenchError> {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
         let options = ["--cache", "1536M", "--size", "3G"].map(Into::into).to_vec();
         let plan = CellPlan { drives: 1, options, link: Link::of(LINK) };
@@ -100,16 +111,15 @@ impl Filtered {
         client.limit(None)?;
         cell.drive_host(0).limit(None)?;
         let mount = directory.join("mount");
-        let mut filtered = Filtered { cell, client, mount, selected: 0 };
-        filtered.write(asked)?;
-        if asked.has_link {
-            filtered.cell.drive_host(0).limit(Some(LINK))?;
-        }
-        Ok(filtered)
+        Ok(Filtered { cell, client, mount, selected: 0 })
+    }
+
+    pub(super) fn limit(&self) -> Result<(), BenchError> {
+        Ok(self.cell.drive_host(0).limit(Some(LINK))?)
     }
 
     /// Does something with the file by way of a mount, in whose memory there is nothing of it; in seconds.
-    fn mounted(
+    pub(super) fn mounted(
         &mut self,
         work: impl FnOnce(&Path) -> Result<(), BenchError>,
     ) -> Result<f64, BenchError> {
@@ -169,13 +179,17 @@ impl Filtered {
         })
     }
 
-    /// What the command says it has taken, its start left out, as a program's that has the file open.
     fn scan(&mut self, what: &str, asked: &Asked) -> Result<f64, BenchError> {
         let query = format!("SELECT {what} FROM file WHERE number < {}", asked.percent);
         let columns = format!("number:u32,rest:text{}", asked.record_bytes - 4);
         let fixed = ["--format", "fixed", "--columns", &columns, "--stats"];
         let arguments = [&["scan", "main:/file", &query], &fixed[..]].concat();
-        let mut command: Command = self.cell.command(&self.client, &arguments);
+        Ok(self.run(&arguments)?.0)
+    }
+
+    /// What the command says it has taken, its start left out, as a program's that has the file open; and all that it says.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<(f64, String), BenchError> {
+        let mut command: Command = self.cell.command(&self.client, arguments);
         let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output();
         let output = output.map_err(BenchError::io("can't run the program"))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -184,6 +198,7 @@ impl Filtered {
             return Err(failed());
         }
         let seconds = said.rsplit_once(" in ").and_then(|(_, rest)| rest.split_once(" s"));
-        seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)
+        let seconds = seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)?;
+        Ok((seconds, said))
     }
 }

@@ -352,7 +352,7 @@ mod tests {
 
     fn job<'a>(extension: &'a Arc<dyn Extension>, arguments: &[u8]) -> Job<'a> {
         let pieces = vec![ByteRange::new(0, 100)];
-        let call = ExtensionCall { pieces, most: 10, arguments: arguments.to_vec() };
+        let call = ExtensionCall { pieces, most: 10, arguments: arguments.to_vec(), since: None };
         Job { extension, call, object_bytes: 100, bytes_left: 100, memory_bytes: 0 }
     }
 
