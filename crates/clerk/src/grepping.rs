@@ -146,14 +146,14 @@ impl FileGrep {
         give: &mut dyn FnMut(Line<'_>),
     ) -> Result<(), FileGrepError> {
         match chunk {
-            Chunk::Told(told) => {
+            Chunk::Told(told, came) => {
                 for part in read_all(&told)? {
                     self.work.drive_bytes += part.end - part.offset;
                     if !self.join.add(&part, give)? {
                         break;
                     }
                 }
-                self.work.told_bytes += told.iter().map(|part| part.data.len() as u64).sum::<u64>();
+                self.work.told_bytes += came.bytes;
             }
             Chunk::Found(found) => {
                 for (range, data) in found? {

@@ -34,6 +34,9 @@ mod measures;
 mod nameless;
 mod names;
 mod open_file;
+mod packing;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod paths;
 mod pending;
 mod ranges;
@@ -62,6 +65,8 @@ pub use hints::Hints;
 pub use names::Belief;
 pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};
+#[cfg(feature = "parquet")]
+pub use parquet::{OpenParquet, ParquetScan, ParquetScanError};
 pub use remote::{ClerkOptions, RemoteDrives};
 pub use scanning::{FileScan, FileScanError, ScanOptions, Scanned, Work};
 pub use session::{LockRequest, NameWatcher};

@@ -257,7 +257,7 @@ pub fn first_rows<'a>(checked: &Checked, rows: &'a [u8], count: u64) -> &'a [u8]
         // Lines of the file hold no line end, whatever their quotes.
         _ if !projected => None,
         Format::Delimited(format) => Some(format.quote.unwrap_or(b'"')),
-        Format::JsonLines(_) => Some(b'"'),
+        Format::JsonLines(_) | Format::Columns(_) => Some(b'"'),
     };
     let (mut left, mut quoted) = (count, false);
     for (at, &byte) in rows.iter().enumerate() {

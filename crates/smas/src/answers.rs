@@ -180,7 +180,9 @@ impl Framing {
                 bytes: row_bytes(checked),
                 is_record: plan.program.projection().is_none(),
             },
-            Format::Delimited(_) | Format::JsonLines(_) => Framing::Rows(Box::new(checked.clone())),
+            Format::Delimited(_) | Format::JsonLines(_) | Format::Columns(_) => {
+                Framing::Rows(Box::new(checked.clone()))
+            }
         }
     }
 }

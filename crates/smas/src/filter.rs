@@ -82,7 +82,7 @@ impl Filter {
     fn program(&self, format: &Format) -> Result<(Program, Shown), SmasError> {
         let fields = match format {
             Format::Fixed(fixed) => &fixed.fields[..],
-            Format::Delimited(_) | Format::JsonLines(_) => &[],
+            Format::Delimited(_) | Format::JsonLines(_) | Format::Columns(_) => &[],
         };
         match self {
             Filter::Select(conditions) => {

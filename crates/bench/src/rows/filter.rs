@@ -71,9 +71,7 @@ struct Measured {
 }
 
 fn measure_in(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Measured, BenchError> {
-    let options = ["--cache", "1536M", "--size", "3G"].map(Into::into).to_vec();
-    let plan = CellPlan { drives: 1, options, drive_options: Vec::new(), link: Link::of(LINK) };
-    let mut filtered = Filtered::start(bench, directory, asked, &plan)?;
+    let mut filtered = Filtered::start(bench, directory, asked, &one_drive(bench))?;
     let (mut read, mut scan, mut look) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         read.push(filtered.read(asked)?);
@@ -84,12 +82,18 @@ fn measure_in(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Meas
     Ok(Measured { read: median(&mut read), scan: median(&mut scan), look: median(&mut look) })
 }
 
+/// A cell of one drive, which has all of a file in its memory.
+pub(super) fn one_drive(bench: &Bench<'_>) -> CellPlan {
+    let options = bench.target.cells.options(["--cache", "1536M", "--size", "3G"]);
+    CellPlan { drives: 1, options, drive_options: Vec::new(), link: Link::of(LINK) }
+}
+
 /// A cell with a file in it, and a client.
 pub(super) struct Filtered {
-    cell: HostedCell,
+    pub(super) cell: HostedCell,
     client: Host,
     mount: PathBuf,
-    selected: u64,
+    pub(super) selected: u64,
 }
 
 impl Filtered {
@@ -98,6 +102,20 @@ impl Filtered {
         bench: &Bench<'_>,
         directory: &Path,
         asked: &Asked,
+        plan: &CellPlan,
+    ) -> Result<Filtered, BenchError> {
+        let mut filtered = Filtered::empty(bench, directory, plan)?;
+        filtered.write(asked)?;
+        if asked.has_link {
+            filtered.limit()?;
+        }
+        Ok(filtered)
+    }
+
+    /// One without a file, whose drives have links without a limit.
+    pub(super) fn empty(
+        bench: &Bench<'_>,
+        directory: &Path,
         plan: &CellPlan,
     ) -> Result<Filtered, BenchError> {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
@@ -109,12 +127,11 @@ impl Filtered {
             cell.drive_host(drive).limit(None)?;
         }
         let mount = directory.join("mount");
-        let mut filtered = Filtered { cell, client, mount, selected: 0 };
-        filtered.write(asked)?;
-        if asked.has_link {
-            filtered.cell.drive_host(0).limit(Some(LINK))?;
-        }
-        Ok(filtered)
+        Ok(Filtered { cell, client, mount, selected: 0 })
+    }
+
+    pub(super) fn limit(&self) -> Result<(), BenchError> {
+        Ok(self.cell.drive_host(0).limit(Some(LINK))?)
     }
 
     pub(super) fn stop(self) -> Result<(), BenchError> {
@@ -122,7 +139,7 @@ impl Filtered {
     }
 
     /// Does something with the file by way of a mount, in whose memory there is nothing of it; in seconds.
-    fn mounted(
+    pub(super) fn mounted(
         &mut self,
         work: impl FnOnce(&Path) -> Result<(), BenchError>,
     ) -> Result<f64, BenchError> {
@@ -188,7 +205,12 @@ impl Filtered {
         let columns = format!("number:u32,rest:text{}", asked.record_bytes - 4);
         let fixed = ["--format", "fixed", "--columns", &columns, "--stats"];
         let arguments = [&["scan", "main:/file", &query], &fixed[..]].concat();
-        let mut command: Command = self.cell.command(&self.client, &arguments);
+        Ok(self.run(&arguments)?.0)
+    }
+
+    /// What the command says it has taken, its start left out, as a program's that has the file open; and all that it says.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<(f64, String), BenchError> {
+        let mut command: Command = self.cell.command(&self.client, arguments);
         let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output();
         let output = output.map_err(BenchError::io("can't run the program"))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -197,6 +219,7 @@ impl Filtered {
             return Err(failed());
         }
         let seconds = said.rsplit_once(" in ").and_then(|(_, rest)| rest.split_once(" s"));
-        seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)
+        let seconds = seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)?;
+        Ok((seconds, said))
     }
 }

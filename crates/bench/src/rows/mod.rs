@@ -9,6 +9,7 @@ mod lost;
 mod lost_link;
 mod objects;
 mod one_core;
+mod packed;
 mod prefetch;
 mod protection;
 mod scale;
@@ -75,6 +76,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("filter-link-50-large", filter::measure),
     ("filter-link-75-large", filter::measure),
     ("filter-link-100-large", filter::measure),
+    ("filter-link-compressed", packed::measure),
     ("filter-local-1", filter::measure),
     ("filter-local-10", filter::measure),
     ("filter-local-25", filter::measure),

@@ -10,6 +10,7 @@ mod checksum;
 mod feeding;
 mod grep;
 mod jobs;
+mod packing;
 mod queue;
 mod reach;
 mod scan;
@@ -19,6 +20,7 @@ mod workers;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::Extension as Listed;
@@ -57,6 +59,8 @@ pub struct ExtensionCall {
     pub most: usize,
     /// What it is told.
     pub arguments: Vec<u8>,
+    /// When the drive was asked; it may have waited for its turn since.
+    pub since: Option<Instant>,
 }
 
 impl ExtensionCall {

@@ -393,7 +393,7 @@ mod tests {
 
     fn job<'a>(extension: &'a Arc<dyn Extension>, arguments: &[u8]) -> Job<'a> {
         let pieces = vec![ByteRange::new(0, 100)];
-        let call = ExtensionCall { pieces, most: 10, arguments: arguments.to_vec() };
+        let call = ExtensionCall { pieces, most: 10, arguments: arguments.to_vec(), since: None };
         let name = ObjectName { partition: PartitionId(1), object: ObjectId(1000) };
         Job {
             extension,

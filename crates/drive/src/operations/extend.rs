@@ -1,6 +1,7 @@
 //! `extend`: has an extension do something with an object, under the caller's authority.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use nasd_capability::Access;
 use nasd_prefetch::notice;
@@ -37,6 +38,7 @@ impl Perform for Extend {
         arguments: ExtendArguments,
         context: &Context<'_>,
     ) -> Result<Done<Extended>, Status> {
+        let since = Some(Instant::now());
         let ExtendArguments { name, rights, bytes_left, job: number, .. } = arguments;
         refuse_synthetic(name)?;
         let pieces: Vec<ByteRange> = arguments.pieces()?.iter().collect();
@@ -58,7 +60,7 @@ impl Perform for Extend {
             return Err(Status::NotPermitted);
         }
         let most = (arguments.most as usize).min(MAX_TRANSFER_BYTES);
-        let call = ExtensionCall { pieces, most, arguments: arguments.arguments };
+        let call = ExtensionCall { pieces, most, arguments: arguments.arguments, since };
         let object_bytes = drive.store.getattr(name).map_err(|error| status_of(&error))?;
         let object_bytes = object_bytes.logical_size;
         let told = memory(drive, &**extension, &call).and_then(|memory_bytes| {
