@@ -600,7 +600,7 @@ impl Clerk {
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
         let attributes = self.getattr_now(caller, handle)?;
-        self.open_known(caller, &Entry::now(handle, attributes), mode)
+        self.open_by(caller, &Entry::now(handle, attributes), mode, true)
     }
 
     /// Opens a file whose attributes the caller has just been told by `create` or `lookup`.
@@ -614,6 +614,17 @@ impl Clerk {
         entry: &Entry,
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
+        self.open_by(caller, entry, mode, false)
+    }
+
+    /// The same, and whether the attributes are as of now for certain.
+    fn open_by(
+        &self,
+        caller: &Arc<Caller>,
+        entry: &Entry,
+        mode: OpenMode,
+        are_of_now: bool,
+    ) -> Result<(OpenFile, FileAttributes), ClerkError> {
         let slot = self.slot_for(caller, entry.handle, mode)?;
         let file = self.core.file(entry.handle);
         if file.is_changed_elsewhere(&entry.attributes) {
@@ -623,8 +634,13 @@ impl Clerk {
         let mut inner = file.lock();
         inner.fetched.clear();
         // Whoever hinted it had it fetched for this open.
-        let version = (entry.attributes.modify_time, entry.attributes.size);
-        inner.hinted.keep(version, Instant::now());
+        match are_of_now {
+            true => {
+                let version = (entry.attributes.modify_time, entry.attributes.size);
+                inner.hinted.keep(version, Instant::now());
+            }
+            false => inner.hinted.clear(),
+        }
         if inner.pending.is_empty() {
             let answers = inner.answers();
             inner.note_size(entry.attributes.size, answers);

@@ -30,7 +30,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// The arguments of the call: four unsigned hypers and two bools, as in the struct, with `skipped` as two hypers.
+    /// The arguments of the call: five unsigned hypers and two bools, in the order of the struct, with `skipped` as two hypers.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new();
         out.u64(self.stream);

@@ -241,6 +241,15 @@ impl<O: Copy + Ord> Planner<O> {
         true
     }
 
+    /// Gives up what others have a better use for: the memory is theirs when it is released.
+    pub fn reconsider(&mut self, costs: Costs, now: u64) {
+        while costs.free == 0
+            && let Some((least, id)) = self.least(now)
+            && least * OUTBIDS < costs.marginal_hits
+            && self.give_up(id) == Left::Free
+        {}
+    }
+
     /// What is worth least of all that is held, and whose it is: what was left out is worth nothing.
     fn least(&self, now: u64) -> Option<(f64, StreamId)> {
         let last = |(id, stream): (&StreamId, &Stream<O>)| {

@@ -59,6 +59,8 @@ pub struct CachePressure {
     pub frames: usize,
     /// Those that nothing is in.
     pub free_frames: usize,
+    /// Frames that are given up at a time where there are none: so many may be free in a cache that is full.
+    pub given_up_at_once: usize,
     /// Frames that were read again not long after they had been given up, since the store was opened.
     pub regretted: u64,
     /// How many of those that were given up are remembered, to know that: a cache of so many frames more would have had
@@ -205,6 +207,7 @@ impl Cache {
         CachePressure {
             frames: self.pool.frames(),
             free_frames: self.pool.free_frames(),
+            given_up_at_once: EVICTION_BATCH,
             regretted: self.regretted.load(Ordering::Relaxed),
             remembered,
         }

@@ -137,7 +137,7 @@ impl Prefetched {
     fn open(&self, name: &str) -> Result<OpenFile, BenchError> {
         let Client { clerk, caller } = &self.client;
         let entry = clerk.resolve(caller, name.as_bytes(), true)?;
-        Ok(clerk.open_known(caller, &entry, OpenMode::READ)?.0)
+        Ok(clerk.open(caller, entry.handle, OpenMode::READ)?.0)
     }
 
     fn hints(&self) -> Result<Hints, BenchError> {

@@ -7,12 +7,12 @@ use std::time::Instant;
 use nasd_prefetch::notice::{self, Notice};
 use nasd_types::{ByteRange, DriveId, Rights};
 
-use super::{Batch, Call, FileOf, HintStream, Target, Work, find, parts_of};
+use super::{Batch, Call, FileOf, HintStream, Target, Wanted, Work, find};
 use crate::ClerkError;
 use crate::clerk::Clerk;
 use crate::core::Core;
 use crate::extending::{ExtendedPart, ExtensionCall};
-use crate::hinted::{Part, PieceId};
+use crate::hinted::Part;
 use crate::wire::{Caller, ReadOutcome, Status};
 
 /// Room for the answer of a drive that is told a hint.
@@ -23,21 +23,21 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
     let core = clerk.core();
     while let Some(work) = stream.next_work() {
         match work {
-            Work::Find(Target::Open(file, range)) => stream.found(&file, parts_of(range)),
+            Work::Find(Target::Open(file, range)) => stream.found(file, range),
             Work::Find(Target::Path(directory, path, range)) => {
                 match find(clerk, caller, (directory, &path), range) {
-                    Ok((file, range)) => stream.found(&file, parts_of(range)),
+                    Ok((file, range)) => stream.found(file, range),
                     Err(error) => {
                         tracing::debug!(%error, path = %path.escape_ascii(), "a hint is of no use");
                     }
                 }
             }
-            Work::Fetch(batch) => {
+            Work::Fetch(batch, wanted) => {
                 let (core, stream) = (Arc::clone(core), Arc::clone(stream));
                 let lane = Arc::clone(&batch.file.0.state.lane);
                 lane.fetchers.submit(move || {
                     let begun = Instant::now();
-                    fetch(&core, &batch);
+                    fetch(&core, &batch, wanted);
                     stream.fetched(begun.elapsed());
                 });
             }
@@ -47,17 +47,20 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
     tell_the_end(core, stream);
 }
 
-/// Fetches what is not there or on its way.
-fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>) {
-    let file = &batch.file.0.state;
-    let mut inner = file.lock();
-    let (answers, now) = (inner.answers(), Instant::now());
+/// What of it is not there or on its way. Whoever holds the stream may lock a file, and not the other way round.
+pub(super) fn begin(batch: &Batch<FileOf>) -> Vec<Wanted> {
+    let (mut inner, now) = (batch.file.0.state.lock(), Instant::now());
     let begin = |range: &ByteRange| Some((*range, inner.hinted.begin(*range, now)?));
-    let wanted: Vec<(ByteRange, PieceId)> = batch.ranges.iter().filter_map(begin).collect();
-    drop(inner);
+    batch.ranges.iter().filter_map(begin).collect()
+}
+
+/// Fetches what is wanted of a file.
+fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>, wanted: Vec<Wanted>) {
     if wanted.is_empty() {
         return;
     }
+    let file = &batch.file.0.state;
+    let answers = file.lock().answers();
     let pieces: Vec<ByteRange> = wanted.iter().map(|(range, _)| *range).collect();
     let read =
         core.with_grant(&batch.file.0.slot, |grant| core.objects.read_pieces(grant, &pieces));

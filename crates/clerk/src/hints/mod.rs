@@ -17,6 +17,7 @@ use nasd_types::{ByteRange, DriveId};
 use crate::clerk::Clerk;
 use crate::file::FileState;
 use crate::grants::Slot;
+use crate::hinted::PieceId;
 use crate::open_file::OpenFile;
 use crate::wire::{Caller, FileHandle, FileType, ManagerStatus};
 use crate::{ClerkError, OpenMode};
@@ -30,6 +31,9 @@ const MOST_UNDER_WAY: usize = 4;
 
 /// Names that are looked up, and hints that are known, before what comes before them is over.
 const MOST_KNOWN: usize = 1 << 14;
+
+/// Bytes of paths that wait to be looked up.
+const MOST_PATH_BYTES: usize = 4 << 20;
 
 /// Where requests take so long, drives are told what comes next: they have more to do at once.
 const SLOW: Duration = Duration::from_millis(3);
@@ -60,15 +64,20 @@ enum Target {
     Path(FileHandle, Vec<u8>, Option<ByteRange>),
 }
 
+/// A piece that is to be fetched.
+type Wanted = (ByteRange, PieceId);
+
 /// What a stream's thread does next.
 enum Work {
     Find(Target),
-    Fetch(Batch<FileOf>),
+    Fetch(Batch<FileOf>, Vec<Wanted>),
     Tell(Call<FileOf>),
 }
 
 struct State {
     waiting: VecDeque<Target>,
+    /// Bytes of the paths that wait.
+    path_bytes: usize,
     sequence: Sequence<FileOf, FileHandle>,
     under_way: usize,
     /// How long requests have taken, in nanoseconds; 0 before the first one.
@@ -120,10 +129,7 @@ impl Hints {
     pub fn add(&self, file: &OpenFile, ranges: &[ByteRange]) -> Result<(), ClerkError> {
         let (state, slot) = file.to_be_read()?;
         let file = FileOf(Arc::new(HintedFile { state, slot }));
-        self.tell(ranges.iter().flat_map(|range| {
-            let file = file.clone();
-            parts_of(*range).map(move |part| Target::Open(file.clone(), part))
-        }))
+        self.tell(ranges.iter().map(|range| Target::Open(file.clone(), *range)), 0)
     }
 
     /// A part of the file at a path from a directory, or all of it, will be read after all that was told before. A file that
@@ -138,14 +144,19 @@ impl Hints {
         path: &[u8],
         range: Option<ByteRange>,
     ) -> Result<(), ClerkError> {
-        self.tell(std::iter::once(Target::Path(directory, path.to_vec(), range)))
+        self.tell(std::iter::once(Target::Path(directory, path.to_vec(), range)), path.len())
     }
 
-    fn tell(&self, targets: impl Iterator<Item = Target>) -> Result<(), ClerkError> {
+    fn tell(
+        &self,
+        targets: impl Iterator<Item = Target>,
+        path_bytes: usize,
+    ) -> Result<(), ClerkError> {
         let mut state = self.stream.lock();
-        if state.waiting.len() >= MOST_KNOWN {
+        if state.waiting.len() >= MOST_KNOWN || state.path_bytes + path_bytes > MOST_PATH_BYTES {
             return Err(ClerkError::TooManyHints);
         }
+        state.path_bytes += path_bytes;
         state.waiting.extend(targets);
         self.stream.changed.notify_all();
         Ok(())
@@ -171,12 +182,6 @@ impl Drop for Hints {
     }
 }
 
-/// A range in parts that are not too long.
-fn parts_of(range: ByteRange) -> impl Iterator<Item = ByteRange> {
-    let starts = (range.offset..range.end()).step_by(LONGEST as usize);
-    starts.map(move |start| ByteRange::new(start, LONGEST).intersection(&range))
-}
-
 /// What was fetched is over.
 fn release(held: Vec<(FileOf, ByteRange)>) {
     for (file, range) in held {
@@ -188,6 +193,7 @@ impl HintStream {
     fn new(id: u64, memory: u64) -> HintStream {
         let state = State {
             waiting: VecDeque::new(),
+            path_bytes: 0,
             sequence: Sequence::new(memory),
             under_way: 0,
             mean_ns: 0,
@@ -237,24 +243,37 @@ impl HintStream {
                 && let Some(batch) = state.sequence.next_batch()
             {
                 state.under_way += 1;
-                return Some(Work::Fetch(batch));
+                // Before it is over: what is over when it comes is not kept.
+                let wanted = ahead::begin(&batch);
+                return Some(Work::Fetch(batch, wanted));
             }
             if state.sequence.len() < MOST_KNOWN
                 && let Some(target) = state.waiting.pop_front()
             {
+                if let Target::Path(_, path, _) = &target {
+                    state.path_bytes -= path.len();
+                }
                 return Some(Work::Find(target));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// A file is known of which something will be read.
-    fn found(self: &Arc<Self>, file: &FileOf, ranges: impl Iterator<Item = ByteRange>) {
+    /// A file is known of which a range will be read: that is cut into parts, as far as there is room for them.
+    fn found(self: &Arc<Self>, file: FileOf, range: ByteRange) {
         file.0.state.lock().watch(self);
         let mut state = self.lock();
-        if !state.is_over {
-            let handle = file.0.state.handle;
-            ranges.for_each(|range| state.sequence.push(file.clone(), handle, range));
+        if state.is_over {
+            return;
+        }
+        let (mut at, end) = (range.offset, range.end());
+        while at < end && state.sequence.len() < MOST_KNOWN {
+            let part = ByteRange::new(at, LONGEST.min(end - at));
+            state.sequence.push(file.clone(), file.0.state.handle, part);
+            at = part.end();
+        }
+        if at < end {
+            state.waiting.push_front(Target::Open(file, ByteRange::new(at, end - at)));
         }
     }
 

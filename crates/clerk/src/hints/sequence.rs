@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
+use nasd_protocol::limits::MAX_REGIONS;
 use nasd_types::ByteRange;
 
 /// Bytes that are fetched by one request, unless one hint has more.
 const BATCH_BYTES: u64 = 256 << 10;
 
-/// Hints of which a request is made up at most.
-const BATCH_HINTS: usize = 256;
+/// Hints of which a request is made up at most: as many as it may have rows.
+const BATCH_HINTS: usize = MAX_REGIONS;
 
 /// Bytes that are fetched and not read, at first; trust grows and shrinks between these.
 const FIRST_WINDOW: u64 = 1 << 20;
@@ -36,8 +37,9 @@ const LOOK_BACK: usize = 4;
 const MOST_OF_A_READ: usize = 4096;
 
 #[derive(Clone, Debug)]
-struct Hint<F> {
+struct Hint<F, K> {
     file: F,
+    key: K,
     range: ByteRange,
     is_over: bool,
     /// Whether it was fetched, or is being so, and counts in `held_bytes`.
@@ -66,7 +68,7 @@ pub(crate) struct Call<F> {
 /// See the module. Files are known by `F`, and looked for by `K`.
 #[derive(Debug)]
 pub(crate) struct Sequence<F, K> {
-    hints: VecDeque<Hint<F>>,
+    hints: VecDeque<Hint<F, K>>,
     /// The position of the first of `hints`.
     base: u64,
     /// The positions, in order, of those that are not over, by where they begin.
@@ -116,9 +118,9 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     /// A range of a file will be read, after all that was told before.
     pub(crate) fn push(&mut self, file: F, key: K, range: ByteRange) {
         let position = self.base + self.hints.len() as u64;
-        self.hints.push_back(Hint { file, range, is_over: false, is_held: false });
-        let starts = self.places.entry(key).or_default();
+        let starts = self.places.entry(key.clone()).or_default();
         starts.entry(range.offset).or_default().push_back(position);
+        self.hints.push_back(Hint { file, key, range, is_over: false, is_held: false });
     }
 
     /// Whether so much may be fetched that it is worth a request.
@@ -131,7 +133,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         self.hints.len()
     }
 
-    fn hint(&mut self, position: u64) -> Option<&mut Hint<F>> {
+    fn hint(&mut self, position: u64) -> Option<&mut Hint<F, K>> {
         let index = position.checked_sub(self.base)?;
         self.hints.get_mut(usize::try_from(index).ok()?)
     }
@@ -219,6 +221,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
                 continue;
             }
             self.skipped += 1;
+            self.forget(&hint.key, hint.range.offset, self.base - 1);
             self.window = self.window.saturating_sub(4 * hint.range.length).max(LEAST_WINDOW);
             if hint.is_held {
                 self.held_bytes -= hint.range.length;
@@ -390,6 +393,10 @@ mod tests {
         assert_eq!(released.len() as u64 * 10_000, held);
         assert_eq!((sequence.held_bytes, sequence.window), (0, LEAST_WINDOW));
         assert_eq!(sequence.base, 2001 - MOST_BEHIND);
+        // What is told again is read then, and not what was left out.
+        sequence.push(5, 5, ByteRange::new(0, 10_000));
+        let again = sequence.base + sequence.hints.len() as u64 - 1;
+        assert_eq!(sequence.places[&5][&0], [again]);
         // Who comes later to what is left is not lost.
         let batch = sequence.next_batch().unwrap();
         assert_eq!(u64::from(batch.file), sequence.base);
@@ -409,7 +416,8 @@ mod tests {
         assert_eq!(lengths, [64, 64, 8, 1], "backwards is another call");
         assert_eq!(more[3].ordinal, 4);
         // What is fetched here is over for the drives; reads make it so.
-        assert_eq!(sequence.next_batch().unwrap().ranges.len(), 201);
+        let fetched = std::iter::from_fn(|| sequence.next_batch());
+        assert_eq!(fetched.map(|batch| batch.ranges.len()).sum::<usize>(), 201);
         sequence.note_read(&1, ByteRange::new(0, 100));
         sequence.push(2, 2, ByteRange::new(0, 100));
         let call = sequence.next_call().unwrap();

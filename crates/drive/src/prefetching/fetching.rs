@@ -23,6 +23,9 @@ const GATHERING: Duration = Duration::from_millis(2);
 /// Over how long what frames are worth to others is measured, in nanoseconds.
 const MEASURED_NS: u64 = 200_000_000;
 
+/// How often streams that nobody tells anything of are looked for, in nanoseconds.
+const TIDY_NS: u64 = 10_000_000_000;
+
 /// Where a frame takes so long, all of it is fetched for any part: the way to it costs more than its bytes.
 const FAR_NS: u64 = 500_000;
 
@@ -41,6 +44,7 @@ pub(crate) fn start(drive: Arc<Drive>) -> io::Result<JoinHandle<()>> {
 fn fetch_while_hinted(drive: &Drive) {
     let mut fetcher = Fetcher::new(&drive.store);
     let mut pace = Pace::default();
+    let mut tidied = drive.environment.elapsed_ns();
     let mut worth = Worth::new(drive.store.cache_pressure(), drive.environment.elapsed_ns());
     loop {
         let come = fetcher.come();
@@ -57,11 +61,23 @@ fn fetch_while_hinted(drive: &Drive) {
             let bytes = if pace.is_slow() { whole(block) } else { bytes };
             fetcher.fetch(block, bytes);
         }
+        if drive.prefetching.is_stopping() {
+            return;
+        }
+        if now >= tidied + TIDY_NS {
+            tidied = now;
+            drive.prefetching.tidy(now);
+        }
         if !is_idle || fetcher.is_busy() {
             continue;
         }
         thread::sleep(GATHERING);
-        if !drive.prefetching.wait(IDLE) || !drive.prefetching.tidy(now) {
+        if !drive.prefetching.wait(IDLE) {
+            return;
+        }
+        if !drive.prefetching.tidy(now) {
+            // What the last stream had is nobody's any more.
+            fetcher.release(&drive.prefetching.step(&[], Costs::default(), now).released);
             return;
         }
     }
@@ -170,6 +186,8 @@ impl Worth {
             self.marginal_hits = rate / pressure.remembered.max(1) as f64;
             (self.seen, self.at) = (pressure, now);
         }
-        Costs { free: pressure.free_frames, marginal_hits: self.marginal_hits }
+        // Whoever needs one has some more given up for it: those are not free.
+        let free = pressure.free_frames.saturating_sub(pressure.given_up_at_once);
+        Costs { free, marginal_hits: self.marginal_hits }
     }
 }

@@ -191,15 +191,20 @@ impl Prefetching {
     /// Waits until there may be something to do, at most for so long; `false` once it is over.
     fn wait(&self, patience: Duration) -> bool {
         let mut shared = self.lock();
-        shared.is_waiting = !shared.has_news;
-        let waited = self.told.wait_timeout_while(shared, patience, |shared| !shared.has_news);
+        let is_to_wait = |shared: &mut Shared| !shared.has_news && !shared.is_stopping;
+        shared.is_waiting = is_to_wait(&mut shared);
+        let waited = self.told.wait_timeout_while(shared, patience, is_to_wait);
         let mut shared = waited.unwrap_or_else(PoisonError::into_inner).0;
         (shared.is_waiting, shared.has_news) = (false, false);
         !shared.is_stopping
     }
 
+    fn is_stopping(&self) -> bool {
+        self.lock().is_stopping
+    }
+
     /// What has come, and what is to be done next.
-    fn step(&self, come: &[Block<ObjectName>], costs: Costs, now: u64) -> Step {
+    fn step(&self, come: &[Block<ObjectName>], mut costs: Costs, now: u64) -> Step {
         let mut shared = self.lock();
         shared.has_news = false;
         let reads = std::mem::take(&mut shared.reads);
@@ -215,7 +220,9 @@ impl Prefetching {
         }
         let planner = &mut shared.planner;
         let mut fetch = Vec::new();
+        planner.reconsider(costs, now);
         while let Some(block) = planner.next(costs, now) {
+            costs.free = costs.free.saturating_sub(1);
             fetch.push((block, bytes_of(planner, block)));
         }
         Step { fetch, released: planner.released() }
