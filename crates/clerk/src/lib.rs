@@ -39,6 +39,7 @@ mod packing;
 mod parquet;
 mod paths;
 mod pending;
+mod pieces;
 mod ranges;
 mod reading;
 mod remote;

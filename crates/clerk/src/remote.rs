@@ -11,10 +11,11 @@ use nasd_transport::ClientTls;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
-use crate::backend::{Cell, Grant, Names, Objects, Sessions, bytes_of, read_one_by_one};
+use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
 use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of, single};
 use crate::forwarded::ForwardedDrives;
+use crate::pieces::{bytes_of, read_one_by_one};
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
 use crate::wire::{

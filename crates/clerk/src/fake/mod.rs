@@ -22,6 +22,7 @@ use crate::ClerkError;
 use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::pieces::read_one_by_one;
 use crate::settings::Settings;
 use crate::wire::{
     Appended, Caller, Copied, FileHandle, RangeToCopy, ReadOutcome, SeekTarget, Status, Volume,
@@ -181,6 +182,14 @@ impl FakeCell {
 impl Objects for FakeCell {
     fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError> {
         self.find(grant.handle.drive)?.read(grant, offset, into)
+    }
+
+    fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
+        read_one_by_one(pieces, |offset, into| self.read(grant, offset, into))
     }
 
     fn write(
