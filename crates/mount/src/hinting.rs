@@ -46,7 +46,7 @@ impl HintRequest {
     /// an empty request.
     pub fn tell(&mut self, to: &File) -> io::Result<()> {
         let mut request = [0_u8; REQUEST_BYTES];
-        request[..HEAD_BYTES].copy_from_slice(&(self.text.len() as u32).to_ne_bytes());
+        request[..HEAD_BYTES].copy_from_slice(&(self.text.len() as u32).to_le_bytes());
         request[HEAD_BYTES..HEAD_BYTES + self.text.len()].copy_from_slice(&self.text);
         // SAFETY: the kernel reads as many bytes as the command says, which the array has.
         let taken =

@@ -11,7 +11,7 @@ use nasd_types::ByteRange;
 
 use crate::attributes::errno;
 
-/// The request: `_IOW('N', 0x48, char[8192])`, a native `unsigned int` with the bytes of text that follow it, and these.
+/// The request: `_IOW('N', 0x48, char[8192])`, a little-endian number of 32 bits with the bytes of text that follow it, and these.
 pub(crate) const COMMAND: u32 = 1 << 30 | (REQUEST_BYTES as u32) << 16 | (b'N' as u32) << 8 | 0x48;
 
 /// A flag of the kernel's: the request was made on a directory (`FUSE_IOCTL_DIR`).
@@ -31,7 +31,7 @@ struct Line<'a> {
 /// What a request says.
 fn lines(data: &[u8]) -> Option<Vec<Line<'_>>> {
     let (head, text) = data.split_first_chunk::<HEAD_BYTES>()?;
-    let text = text.get(..usize::try_from(u32::from_ne_bytes(*head)).ok()?)?;
+    let text = text.get(..usize::try_from(u32::from_le_bytes(*head)).ok()?)?;
     let (text, end) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if end != [0] {
         return None;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn request(text: &[u8]) -> Vec<u8> {
-        let mut data = (text.len() as u32).to_ne_bytes().to_vec();
+        let mut data = (text.len() as u32).to_le_bytes().to_vec();
         data.extend_from_slice(text);
         data.resize(REQUEST_BYTES, 0);
         data
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_request_is_lines_of_ranges_and_paths() {
         assert_eq!(COMMAND, 0x6000_4e48);
-        let data = request(b"0 0 a b\0007 9 dir/\xff\n\0");
+        let data = request(b"0 0 a b\x007 9 dir/\xff\n\0");
         let expected = [
             Line { range: None, path: b"a b" },
             Line { range: Some(ByteRange::new(7, 9)), path: b"dir/\xff\n" },
@@ -150,7 +150,7 @@ mod tests {
         let largest = format!("{} {} a\0", u64::MAX, u64::MAX);
         assert!(lines(&request(largest.as_bytes())).is_some());
         let mut long = request(b"0 0 a\0");
-        long[..4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(lines(&long), None);
     }
 }

@@ -138,7 +138,7 @@ import fcntl, os, struct, sys
 HINT = 0x60004e48
 directory = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
 text = b''.join(b'0 0 below/%d x\\0' % number for number in range(100))
-request = bytearray((struct.pack('=I', len(text)) + text).ljust(8192, b'\\0'))
+request = bytearray((struct.pack('<I', len(text)) + text).ljust(8192, b'\\0'))
 print(fcntl.ioctl(directory, HINT, request))
 ";
     let mut python = Command::new("python3");

@@ -191,9 +191,8 @@ impl Prefetching {
     /// Waits until there may be something to do, at most for so long; `false` once it is over.
     fn wait(&self, patience: Duration) -> bool {
         let mut shared = self.lock();
-        let is_to_wait = |shared: &mut Shared| !shared.has_news && !shared.is_stopping;
-        shared.is_waiting = is_to_wait(&mut shared);
-        let waited = self.told.wait_timeout_while(shared, patience, is_to_wait);
+        shared.is_waiting = !shared.is_awaited();
+        let waited = self.told.wait_timeout_while(shared, patience, |shared| !shared.is_awaited());
         let mut shared = waited.unwrap_or_else(PoisonError::into_inner).0;
         (shared.is_waiting, shared.has_news) = (false, false);
         !shared.is_stopping
@@ -240,6 +239,11 @@ impl Prefetching {
 }
 
 impl Shared {
+    /// Whether whoever fetches has something to do.
+    fn is_awaited(&self) -> bool {
+        self.has_news || self.is_stopping
+    }
+
     fn is_coming(&self, name: ObjectName, range: ByteRange) -> bool {
         // A read has at most 8 MiB, and nothing is asked of what is not under way.
         self.planner.under_way() > 0
