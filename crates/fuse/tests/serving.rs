@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use nasd_fuse::{
     handover, mount,
 };
 
-const VALID: Duration = Duration::from_secs(1);
+const VALID: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(30);
 
 /// Reading this one waits until somebody interrupts it.
@@ -32,6 +33,8 @@ const STUCK: u64 = 2;
 #[derive(Default)]
 struct Memory {
     files: Mutex<Files>,
+    /// Requests to read `STUCK` that have come.
+    stuck: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -100,6 +103,7 @@ impl Filesystem for Memory {
 
     fn read(&self, context: &Context, node: u64, read: Read, reply: Reply<Bytes>) {
         if node == STUCK {
+            self.stuck.fetch_add(1, Ordering::Relaxed);
             let interruption = context.interruption.clone();
             thread::spawn(move || {
                 let interrupted = interruption.begin().wait(LONG);
@@ -256,18 +260,27 @@ fn let_keyboard_interrupt() {
     }
 }
 
-fn reader(path: &Path) -> Child {
+/// A program that reads `STUCK`, once its request has come.
+fn reader(path: &Path, memory: &Memory) -> Child {
     let_keyboard_interrupt();
-    Command::new("cat").arg(path.join("stuck")).spawn().unwrap()
+    let before = memory.stuck.load(Ordering::Relaxed);
+    let program = Command::new("cat").arg(path.join("stuck")).spawn().unwrap();
+    let begun = Instant::now();
+    while memory.stuck.load(Ordering::Relaxed) == before {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not read");
+        thread::sleep(Duration::from_millis(5));
+    }
+    program
 }
 
 #[test]
 fn a_program_that_waits_can_be_interrupted() {
     let dir = Mounted(tempfile::tempdir().unwrap());
     let path = dir.0.path().to_owned();
-    let _session = Session::start(connect(&path), Arc::new(Memory::default()), 2).unwrap();
+    let memory = Arc::new(Memory::default());
+    let _session = Session::start(connect(&path), Arc::clone(&memory), 2).unwrap();
     for signal in [libc::SIGINT, libc::SIGKILL] {
-        let mut cat = reader(&path);
+        let mut cat = reader(&path, &memory);
         thread::sleep(Duration::from_millis(200));
         assert!(cat.try_wait().unwrap().is_none(), "it waits");
         let begun = Instant::now();
@@ -289,8 +302,7 @@ fn a_successor_goes_on_with_open_files_and_with_what_was_not_answered() {
     let file = options.open(path.join("a")).unwrap();
     file.write_all_at(b"before", 0).unwrap();
     // One that is under way, and is not answered by the first.
-    let mut cat = reader(&path);
-    thread::sleep(Duration::from_millis(200));
+    let mut cat = reader(&path, &memory);
     let (here, there) = UnixStream::pair().unwrap();
     let handed = first.hand_over(Duration::from_millis(300)).unwrap();
     assert_eq!(handed.unanswered, 1);

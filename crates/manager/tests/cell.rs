@@ -197,13 +197,13 @@ fn capabilities_end_with_what_they_are_for() {
 
 #[test]
 fn capabilities_expire_and_are_renewed() {
-    let cell = Cell::with(1, |config| config.capability_lifetime = Duration::from_secs(1));
+    let cell = Cell::with(1, |config| config.capability_lifetime = Duration::from_secs(5));
     let client = cell.client("host:client");
     let root = open_root(&client);
     let file = client.create(&user(USER), root, b"file", 0o640, true).unwrap();
     assert_eq!(Use::of(&cell, &file).write(b"data"), Ok(()));
     // A drive that has just started tells a clock up to a second ahead of that of expiry.
-    std::thread::sleep(Duration::from_millis(3000));
+    std::thread::sleep(Duration::from_millis(7000));
     assert_eq!(Use::of(&cell, &file).read(10), Err(Status::RefusedExpired));
     let renewed = client.getattr(&user(USER), file.handle).unwrap();
     assert_eq!(Use::of(&cell, &renewed).read(10), Ok(b"data".to_vec()));

@@ -58,14 +58,21 @@ impl Ring {
     }
 }
 
+/// How long a manager waits for a drive where all are there.
+const NONE_AWAY: Duration = Duration::from_secs(20);
+/// And where one is to be found to be away, or the manager is killed.
+const SOME_AWAY: Duration = Duration::from_secs(2);
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// A cell whose manager changes keys: when it is asked, or in this interval.
-fn cell(drives: u64, interval: Option<Duration>) -> (Cell, Arc<Ring>) {
+fn cell(drives: u64, interval: Option<Duration>, patience: Duration) -> (Cell, Arc<Ring>) {
     let ring = Arc::new(Ring::default());
     let keeper = Arc::clone(&ring);
     let cell = Cell::with(drives, move |config| {
         config.keeper = Some(keeper);
         config.rotation_interval = interval;
-        config.short_patience = Duration::from_millis(300);
+        config.short_patience = patience;
         config.root.mode = 0o777;
     });
     (cell, ring)
@@ -147,7 +154,7 @@ fn work(cell: &Cell, uid: u32, goes_on: impl Fn(usize) -> bool) {
 
 #[test]
 fn nobody_notices_that_keys_change_every_few_milliseconds() {
-    let (cell, ring) = cell(2, Some(Duration::from_millis(4)));
+    let (cell, ring) = cell(2, Some(Duration::from_millis(4)), NONE_AWAY);
     let began = Instant::now();
     // Four seconds, and longer where the machine is slow: it is not its speed that is asked for.
     let goes_on = |rounds: usize| {
@@ -167,7 +174,7 @@ fn nobody_notices_that_keys_change_every_few_milliseconds() {
 
 #[test]
 fn keys_are_not_changed_before_their_time() {
-    let (cell, ring) = cell(1, Some(Duration::from_secs(3600)));
+    let (cell, ring) = cell(1, Some(Duration::from_secs(3600)), NONE_AWAY);
     // Nothing is known of the first key's age.
     wait_until("the first change", || ring.epoch(1) == 2);
     std::thread::sleep(Duration::from_millis(600));
@@ -177,7 +184,7 @@ fn keys_are_not_changed_before_their_time() {
 
 #[test]
 fn one_change_leaves_capabilities_good_and_two_at_once_none() {
-    let (cell, _) = cell(2, None);
+    let (cell, _) = cell(2, None, NONE_AWAY);
     let (clerk, caller) = clerk(&cell, 0);
     let open = new_file(&clerk, &caller, "open");
     open.write(0, b"before").unwrap();
@@ -205,14 +212,18 @@ fn one_change_leaves_capabilities_good_and_two_at_once_none() {
 
 #[test]
 fn a_manager_killed_at_any_point_of_a_change_starts_and_serves() {
-    let (mut cell, ring) = cell(2, None);
+    let (mut cell, ring) = cell(2, None, SOME_AWAY);
     for (call, keeps) in (1..=6).flat_map(|call| [(call, false), (call, true)]) {
+        // Nobody else changes keys while the calls are counted.
+        let often = std::mem::replace(&mut cell.config.housekeeping_interval, LONG);
+        restart(&mut cell, &ring);
         let name = format!("{call}-{keeps}");
         let before = file(&cell, &name);
         *ring.dies.lock().unwrap() = Some((call, keeps));
         let failed = cell.client(ADMINISTRATOR).rotate(true);
         // Two calls note the debt; then the drives' threads take turns as they like.
         assert_eq!(failed.is_err(), call <= 2, "{call}: {failed:?}");
+        cell.config.housekeeping_interval = often;
         restart(&mut cell, &ring);
         let client = cell.client("host:a");
         let found = client.getattr(&Caller::ROOT, before.handle).unwrap();
@@ -228,7 +239,7 @@ fn a_manager_killed_at_any_point_of_a_change_starts_and_serves() {
 
 #[test]
 fn a_drive_that_is_away_gets_its_key_later_while_others_go_on() {
-    let (mut cell, ring) = cell(2, None);
+    let (mut cell, ring) = cell(2, None, SOME_AWAY);
     let files: Vec<File> = (0..8).map(|index| file(&cell, &index.to_string())).collect();
     let stolen =
         |drive: u64| files.iter().find(|file| file.handle.drive == DriveId(drive)).unwrap();
@@ -255,7 +266,7 @@ fn file_on_first(cell: &Cell) {
 
 #[test]
 fn only_administrators_change_keys_and_they_have_no_files() {
-    let (cell, ring) = cell(1, None);
+    let (cell, ring) = cell(1, None, NONE_AWAY);
     for name in ["host:a", "user:0", "user:1000"] {
         let refused = cell.client(name).rotate(true).unwrap_err();
         assert_eq!(refused.manager_status(), Some(ManagerStatus::Permission), "{name}");

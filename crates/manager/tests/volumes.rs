@@ -63,8 +63,8 @@ fn cell(drives: u64) -> (Cell, Arc<Table>) {
         config.table = Some(told);
         config.keeper = Some(Arc::new(Forgetful));
         config.rotation_interval = None;
-        config.short_patience = Duration::from_millis(300);
-        config.patience = Duration::from_secs(1);
+        config.short_patience = Duration::from_secs(3);
+        config.patience = Duration::from_secs(5);
     });
     (cell, table)
 }

@@ -9,12 +9,12 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use support::beside::Beside;
 use support::workers::{Gone, wait_for_state};
-use support::{CellOptions, TestCell};
+use support::{CellOptions, TestCell, wait_until};
 
 const WRITERS: usize = 4;
 
@@ -24,13 +24,14 @@ fn line(writer: usize, number: usize) -> String {
     format!("{writer} {number} {}.\n", "x".repeat(length))
 }
 
-/// Appends lines until it is told to end; how many.
-fn append(path: &Path, writer: usize, until: &AtomicBool) -> usize {
+/// Appends lines until it is told to end; how many, which it counts meanwhile.
+fn append(path: &Path, writer: usize, until: &AtomicBool, count: &AtomicUsize) -> usize {
     let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
     let mut number = 0;
     while !until.load(Ordering::Acquire) {
         file.write_all(line(writer, number).as_bytes()).unwrap();
         number += 1;
+        count.store(number, Ordering::Release);
         // So some lines go one by one, and some together.
         if number.is_multiple_of(3) {
             file.sync_data().unwrap();
@@ -61,14 +62,21 @@ fn while_appending(cell: &TestCell, happens: impl FnOnce()) {
     let until = AtomicBool::new(false);
     let paths = |file: &str| [cell.path(file), beside.at.join(file)];
     let files = ["log-1", "log-2"].map(paths);
+    let counts: [[AtomicUsize; WRITERS]; 2] = Default::default();
     let written = std::thread::scope(|scope| {
+        let mut counts_of = counts.iter();
         let begun = files.each_ref().map(|paths| {
-            let until = &until;
-            let begin =
-                move |writer: usize| scope.spawn(move || append(&paths[writer % 2], writer, until));
+            let (until, counts) = (&until, counts_of.next().unwrap());
+            let begin = move |writer: usize| {
+                scope.spawn(move || append(&paths[writer % 2], writer, until, &counts[writer]))
+            };
             (0..WRITERS).map(begin).collect::<Vec<_>>()
         });
-        let told = catch_unwind(AssertUnwindSafe(happens));
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            happens();
+            let written = || counts.iter().flatten().all(|it| it.load(Ordering::Acquire) > 10);
+            wait_until("each has written", written);
+        }));
         until.store(true, Ordering::Release);
         let written = begun
             .map(|begun| begun.into_iter().map(|it| it.join().unwrap()).collect::<Vec<usize>>());

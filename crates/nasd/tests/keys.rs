@@ -207,6 +207,10 @@ fn rotated(cell: &TestCell) {
     let facts = json(cell, "key rotate");
     let drives = facts["drives"].as_array().unwrap();
     assert!(drives.iter().all(|drive| drive["done"] == true), "{facts}");
+    wait_until("all keys are changed", || {
+        let shown = json(cell, "key show");
+        shown["drives"].as_array().unwrap().iter().all(|drive| drive["next_rotation"] != 0)
+    });
 }
 
 /// Whether the keyring has a key that a drive may not have taken yet.
@@ -300,6 +304,13 @@ fn has_left_connections(cell: &TestCell) -> bool {
         let (local, state) = (fields.next().unwrap(), fields.nth(1).unwrap());
         state == CLOSE_WAIT && ports.iter().any(|port| local.ends_with(port))
     })
+}
+
+/// Whether all threads of a process wait for something now.
+fn is_at_rest(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+    let mut told = threads.map(|thread| fs::read_to_string(thread.path().join("stat")));
+    told.all(|told| told.is_ok_and(|told| told.rsplit(") ").next().unwrap().starts_with('S')))
 }
 
 /// Gives a command, and kills it when the new key is in the keyring and the drive's answers are lost.
@@ -743,7 +754,11 @@ fn beginning_anew_is_killed_anywhere_and_goes_on() {
         // What it has sent may be done after its end: not after what comes next, which it would undo.
         wait_until("what was sent is done", || !has_left_connections(&cell));
         // A connection with answers that nobody has read is gone at once, and what came by it is not.
-        std::thread::sleep(Duration::from_millis(200));
+        let (drive, mut looks) = (cell.member("drive-2.img"), 0);
+        wait_until("the drive has done all", || {
+            looks = if is_at_rest(drive) { looks + 1 } else { 0 };
+            looks >= 10
+        });
         told(&cell, "key readmit 2");
         told(&cell, "key rotate");
     }

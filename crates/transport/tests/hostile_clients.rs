@@ -139,17 +139,25 @@ fn a_length_word_that_contradicts_the_record_is_garbage_arguments() {
 
 #[test]
 fn a_client_that_stops_inside_a_record_is_cut_off_and_holds_up_nobody() {
-    let server = start(quick_options());
     let whole = record(&message(1, WRITE, &write_arguments(0, 100_000), &[7; 100_000]), usize::MAX);
-    for cut in [2, 4, 20, 60, 5000] {
+    let check = |cut: usize| {
+        let options =
+            ServerOptions { peer_timeout: Duration::from_secs(3), ..ServerOptions::default() };
+        let server = start(options);
         let mut slow = raw(server.address());
         slow.write_all(&whole[..cut]).unwrap();
         let begin = Instant::now();
         assert_eq!(echo(&connect(&server), b"fine").unwrap(), b"fine");
-        assert!(begin.elapsed() < Duration::from_millis(500));
+        assert!(begin.elapsed() < Duration::from_millis(2500));
         assert!(is_closed(&mut slow), "cut at {cut}");
-        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
-    }
+        assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());
+    };
+    std::thread::scope(|scope| {
+        for cut in [2, 4, 20, 60, 5000] {
+            let check = &check;
+            scope.spawn(move || check(cut));
+        }
+    });
 }
 
 #[test]
@@ -217,11 +225,19 @@ fn a_half_closed_connection_gets_its_replies() {
 
 #[test]
 fn idle_connections_make_room_and_busy_ones_do_not() {
+    // Where the machine was so slow that the busy ones may have been idle too, another time tells.
+    let is_told = (0..10).any(|_| idle_ones_made_room_before_busy_ones_were_idle());
+    assert!(is_told, "this machine is too slow for this test");
+}
+
+/// Whether it was done before any busy one could have been idle for a second.
+fn idle_ones_made_room_before_busy_ones_were_idle() -> bool {
     let options = ServerOptions { max_connections: 3, ..ServerOptions::default() };
     let server = start(options);
     let mut idle = raw(server.address());
     std::thread::sleep(Duration::from_millis(1800));
     let busy: Vec<_> = (0..2).map(|_| connect(&server)).collect();
+    let begin = Instant::now();
     for channel in &busy {
         echo(channel, b"").unwrap();
     }
@@ -231,8 +247,13 @@ fn idle_connections_make_room_and_busy_ones_do_not() {
     assert!(is_closed(&mut idle));
     // Nobody has been idle for long now.
     let fifth = Connection::tcp(server.address(), &ClientOptions::default()).unwrap();
-    assert!(echo(&fifth, b"").is_err());
+    let is_refused = echo(&fifth, b"").is_err();
+    if begin.elapsed() >= Duration::from_millis(900) {
+        return false;
+    }
+    assert!(is_refused);
     for channel in &busy {
         echo(channel, b"").unwrap();
     }
+    true
 }

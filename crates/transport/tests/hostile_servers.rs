@@ -159,8 +159,10 @@ fn a_server_that_stalls_inside_a_reply_is_given_up() {
 
 #[test]
 fn a_server_that_does_not_receive_times_a_write_out() {
-    let (address, server) = fake_server(|socket: TcpStream| {
-        std::thread::sleep(Duration::from_millis(2000));
+    let (over, is_over) = channel::<()>();
+    let (address, server) = fake_server(move |socket: TcpStream| {
+        // Until the other end is dropped.
+        let _ = is_over.recv();
         drop(socket);
     });
     let channel = Connection::tcp(address, &quick()).unwrap();
@@ -184,6 +186,7 @@ fn a_server_that_does_not_receive_times_a_write_out() {
     }
     assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     assert!(matches!(last, Some(ChannelError::TimedOut { .. })), "{last:?}");
+    drop(over);
     server.join().unwrap();
 }
 
@@ -207,7 +210,7 @@ fn late_replies_are_thrown_away_while_others_wait() {
         scope.spawn(|| {
             let asked = Asked {
                 procedure: READ,
-                timeout_ms: 1500,
+                timeout_ms: 5000,
                 results: ResultShape::DataAfter { head_bytes: 4 },
                 ..Asked::default()
             };

@@ -53,12 +53,12 @@ fn calls_that_may_wait_together_do_and_no_other_is_lost_between_them() {
     let mut naps = Vec::new();
     let mut others = Vec::new();
     for number in 0..200_u32 {
-        naps.push(nap(20));
+        naps.push(nap(200));
         if number % 7 == 0 {
-            others.push((ECHO, begin_echo(&channel, &20_u32.to_be_bytes())));
+            others.push((ECHO, begin_echo(&channel, &200_u32.to_be_bytes())));
         }
         if number % 50 == 49 {
-            let arguments = 20_u32.to_be_bytes();
+            let arguments = 200_u32.to_be_bytes();
             others.push((SLEEP, begin(&channel, SLEEP, &arguments, &[], Vec::new())));
         }
     }
@@ -66,15 +66,15 @@ fn calls_that_may_wait_together_do_and_no_other_is_lost_between_them() {
     for call in naps {
         let reply = call.wait().0.unwrap();
         let (arguments, number) = reply.results().split_at(4);
-        assert_eq!(arguments, 20_u32.to_be_bytes());
+        assert_eq!(arguments, 200_u32.to_be_bytes());
         largest = largest.max(u32::from_be_bytes(number.try_into().unwrap()));
     }
     for (procedure, call) in others {
-        assert_eq!(call.wait().0.unwrap().results(), 20_u32.to_be_bytes(), "{procedure}");
+        assert_eq!(call.wait().0.unwrap().results(), 200_u32.to_be_bytes(), "{procedure}");
     }
     assert!((9..=64).contains(&largest), "{largest} at once");
-    // One by one, on eight threads, they would take half a second.
-    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    // One by one, on eight threads, they would take five seconds.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert_eq!(echo(&*channel, b"still there").unwrap(), b"still there");
 }
 
@@ -84,23 +84,28 @@ fn begin_nap(channel: &Arc<Connection>, milliseconds: u32) -> InFlight {
 
 #[test]
 fn each_of_those_that_wait_together_is_answered_when_it_is_done() {
-    let server = start(ServerOptions::default());
-    let channel = Arc::new(connect(&server));
-    for others in [0, 3, 40, 200] {
+    let check = |others: u32| {
+        let server = start(ServerOptions::default());
+        let channel = Arc::new(connect(&server));
         let began = Instant::now();
-        let mut slow = begin_nap(&channel, 500);
+        let mut slow = begin_nap(&channel, 3000);
         let quick: Vec<_> = (0..=others).map(|_| begin_nap(&channel, 5)).collect();
         for call in quick {
             assert_eq!(call.wait().0.unwrap().results()[..4], 5_u32.to_be_bytes());
         }
-        assert!(began.elapsed() < Duration::from_millis(300), "{others}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_millis(1800), "{others}: {:?}", began.elapsed());
         assert!(!slow.is_done());
         // Whole calls that need no waiting, and one that comes in two parts.
         assert_eq!(echo(&*channel, b"quick").unwrap(), b"quick");
         write(&*channel, 3, 3 << 20).unwrap();
-        assert!(began.elapsed() < Duration::from_millis(450), "{others}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_millis(2700), "{others}: {:?}", began.elapsed());
         slow.wait().0.unwrap();
-    }
+    };
+    std::thread::scope(|scope| {
+        for others in [0, 3, 40, 200] {
+            scope.spawn(move || check(others));
+        }
+    });
 }
 
 #[test]
@@ -121,16 +126,25 @@ fn neither_a_stream_of_others_nor_one_that_waits_alone_holds_up_those_that_wait_
                 calls.into_iter().for_each(|call| drop(call.wait().0.unwrap()));
             });
             std::thread::sleep(Duration::from_millis(50));
-            let began = Instant::now();
-            let naps: Vec<_> = (0..count).map(|_| begin_nap(&channel, 30)).collect();
-            naps.into_iter().for_each(|nap| drop(nap.wait().0.unwrap()));
-            let taken = began.elapsed();
+            let most = Duration::from_millis(400);
+            let mut quickest = Duration::MAX;
+            // A machine that has other work as well may hold up one of them.
+            for _ in 0..5 {
+                let began = Instant::now();
+                let naps: Vec<_> = (0..count).map(|_| begin_nap(&channel, 30)).collect();
+                naps.into_iter().for_each(|nap| drop(nap.wait().0.unwrap()));
+                quickest = quickest.min(began.elapsed());
+                if quickest < most {
+                    break;
+                }
+            }
             over.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(taken < Duration::from_millis(400), "{count}: {taken:?}");
+            assert!(quickest < most, "{count}: {quickest:?}");
         });
     }
     // Nor does either of these wait for the other.
-    for (nap_ms, sleep_ms) in [(600_u32, 20_u32), (20, 600)] {
+    let check = |nap_ms: u32, sleep_ms: u32| {
+        let channel = Arc::new(connect(&server));
         let began = Instant::now();
         let naps = [nap_ms; 3].map(|time| begin_nap(&channel, time));
         let arguments = sleep_ms.to_be_bytes();
@@ -142,9 +156,15 @@ fn neither_a_stream_of_others_nor_one_that_waits_alone_holds_up_those_that_wait_
         } else {
             alone.wait().0.unwrap();
         }
-        assert!(began.elapsed() < Duration::from_millis(400), "{nap_ms}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_millis(2000), "{nap_ms}: {:?}", began.elapsed());
         naps.into_iter().for_each(|nap| drop(nap.wait().0.unwrap()));
-    }
+    };
+    std::thread::scope(|scope| {
+        for (nap_ms, sleep_ms) in [(3000, 20), (20, 3000)] {
+            let check = &check;
+            scope.spawn(move || check(nap_ms, sleep_ms));
+        }
+    });
 }
 
 #[test]
@@ -152,7 +172,7 @@ fn who_waits_for_some_call_gets_those_first_that_end_first() {
     let server = start(ServerOptions::default());
     let channel = Arc::new(connect(&server));
     let mut calls: Vec<_> =
-        [900, 180, 540, 360].map(|time| (time, begin_nap(&channel, time))).into();
+        [5000, 180, 540, 360].map(|time| (time, begin_nap(&channel, time))).into();
     // The longest is the one that is waited with, and those that have ended are seen before it has.
     calls[0].1.wait_for_some();
     assert!(!calls[0].1.is_done());
@@ -225,20 +245,25 @@ fn what_was_begun_is_answered_when_the_peer_has_no_more_to_say() {
 
 #[test]
 fn a_call_that_comes_while_another_waits_is_served() {
-    let server = start(ServerOptions::default());
-    let channel = Arc::new(connect(&server));
-    for procedure in [SLEEP, NAP] {
-        for pause in [5, 50, 350] {
-            let slow = begin(&channel, procedure, &600_u32.to_be_bytes(), &[], Vec::new());
-            // So that it is sent, and nothing else has come when the server begins to wait.
-            let sender = std::thread::spawn(move || slow.wait().0.unwrap());
-            std::thread::sleep(Duration::from_millis(pause));
-            let began = Instant::now();
-            assert_eq!(echo(&*channel, b"quick").unwrap(), b"quick");
-            assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
-            sender.join().unwrap();
+    let check = |procedure: u32, pause: u64| {
+        let server = start(ServerOptions::default());
+        let channel = Arc::new(connect(&server));
+        let slow = begin(&channel, procedure, &6000_u32.to_be_bytes(), &[], Vec::new());
+        // So that it is sent, and nothing else has come when the server begins to wait.
+        let sender = std::thread::spawn(move || slow.wait().0.unwrap());
+        std::thread::sleep(Duration::from_millis(pause));
+        let began = Instant::now();
+        assert_eq!(echo(&*channel, b"quick").unwrap(), b"quick");
+        assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+        sender.join().unwrap();
+    };
+    std::thread::scope(|scope| {
+        for procedure in [SLEEP, NAP] {
+            for pause in [5, 50, 350] {
+                scope.spawn(move || check(procedure, pause));
+            }
         }
-    }
+    });
 }
 
 #[test]

@@ -169,11 +169,14 @@ fn work_for_strangers_is_limited_and_honest_neighbours_wait_little() {
         }
         std::thread::sleep(Duration::from_millis(500));
         // They all come from one address. Who has proved himself notices nothing.
-        for _ in 0..200 {
+        let times = (0..200).map(|_| {
             let asked = Instant::now();
             echo(&friend, b"").unwrap();
-            assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
-        }
+            asked.elapsed()
+        });
+        let slow: Vec<_> = times.filter(|time| *time >= Duration::from_millis(500)).collect();
+        // A few where this machine stops a thread for so long.
+        assert!(slow.len() <= 3, "{slow:?}");
         // Who has not, waits once.
         for _ in 0..3 {
             let time = time_to_be_served(&server);
@@ -191,8 +194,8 @@ fn work_for_strangers_is_limited_and_honest_neighbours_wait_little() {
 #[test]
 fn the_slow_are_given_up_by_their_rate_and_not_by_their_size() {
     let options = ServerOptions {
-        peer_timeout: Duration::from_millis(700),
-        stranger_timeout: Duration::from_millis(300),
+        peer_timeout: Duration::from_millis(2000),
+        stranger_timeout: Duration::from_millis(1500),
         least_bytes_per_second: 100_000,
         ..ServerOptions::default()
     };
@@ -222,13 +225,13 @@ fn the_slow_are_given_up_by_their_rate_and_not_by_their_size() {
     stranger.write_all(&write[..10]).unwrap();
     let begin = Instant::now();
     assert!(is_closed(&mut stranger));
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    assert!(begin.elapsed() < Duration::from_secs(8));
 }
 
 #[test]
 fn a_stranger_who_says_nothing_is_closed_before_a_friend_is() {
     let options = ServerOptions {
-        stranger_idle_timeout: Duration::from_millis(600),
+        stranger_idle_timeout: Duration::from_millis(3000),
         idle_timeout: Duration::from_secs(60),
         ..ServerOptions::default()
     };
@@ -248,8 +251,8 @@ fn a_flood_of_connections_is_let_in_slowly() {
     let begin = Instant::now();
     let flood: Vec<_> = (0..1500).map(|_| raw(server.address())).collect();
     std::thread::sleep(Duration::from_millis(100));
-    let let_in = 25.0 + 260.0 * (1.0 + begin.elapsed().as_secs_f64());
     let connections = server.connections();
+    let let_in = 25.0 + 260.0 * (1.0 + begin.elapsed().as_secs_f64());
     assert!((connections as f64) < let_in, "{connections} of {let_in}");
     drop(flood);
     let time = time_to_be_served(&server);

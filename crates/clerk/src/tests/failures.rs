@@ -43,7 +43,7 @@ fn a_full_drive_is_told_at_a_later_write_and_then_at_each() {
 #[test]
 fn each_open_file_is_told_and_space_that_is_freed_is_used() {
     let cell = cell(1);
-    let clerk = cell.clerk(settings());
+    let clerk = cell.clerk(Settings { flush_after_idle: Duration::from_secs(3600), ..settings() });
     let (first, handle) = new_file(&clerk, "f");
     let (second, _) = clerk.open(&root(), handle, OpenMode::WRITE).unwrap();
     cell.drive(0).fail_writes(Some(Status::NoSpace));

@@ -25,7 +25,8 @@ fn small_sequential_writes_leave_as_large_ones() {
 #[test]
 fn a_small_file_costs_one_request() {
     let cell = cell(1);
-    let clerk = cell.clerk(Settings::default());
+    let idle = Duration::from_secs(3600);
+    let clerk = cell.clerk(Settings { flush_after_idle: idle, ..Settings::default() });
     let (file, handle) = new_file(&clerk, "small");
     file.write(0, b"hello").unwrap();
     file.close().unwrap();
@@ -182,7 +183,8 @@ fn attributes_show_own_writes_at_once_and_those_of_others_after_a_while() {
 #[test]
 fn a_discarded_file_is_not_written() {
     let cell = cell(1);
-    let clerk = cell.clerk(Settings::default());
+    let idle = Duration::from_secs(3600);
+    let clerk = cell.clerk(Settings { flush_after_idle: idle, ..Settings::default() });
     let (file, handle) = new_file(&clerk, "temporary");
     file.write(0, &[1; 5000]).unwrap();
     file.discard();

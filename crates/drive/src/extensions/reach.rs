@@ -302,7 +302,7 @@ mod tests {
         let (reach, server) = pair(&[ByteRange::new(0, 50)], 1000);
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                for _ in 0..65 {
+                for _ in 0..165 {
                     std::thread::sleep(Duration::from_millis(20));
                     reach.go_on().unwrap();
                 }
@@ -313,7 +313,7 @@ mod tests {
                 looks.set(looks.get() + 1);
                 Look::GoOn
             };
-            let end = server.serve(Duration::from_secs(1), |_| Ok(Bytes::default()), look);
+            let end = server.serve(Duration::from_secs(3), |_| Ok(Bytes::default()), look);
             assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
             assert!(looks.get() > 5);
         });

@@ -416,7 +416,7 @@ mod tests {
         let (go_on, waits) = channel();
         let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
-        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(1));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(3));
         for _ in 0..MOST_LOST {
             assert_eq!(workers.run(job(&bad, b"wait"), nothing), Err(Failure::NeverEnds));
         }
@@ -439,7 +439,7 @@ mod tests {
         let (go_on, waits) = channel();
         let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
-        let workers = Workers::with_limits(1 << 20, 1, Duration::from_millis(200));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(2));
         thread::scope(|scope| {
             let first = scope.spawn(|| workers.run(job(&bad, b"wait"), nothing));
             while workers.shared.lock().running.is_empty() {
@@ -461,12 +461,12 @@ mod tests {
     fn who_waited_for_long_has_as_long_to_run_as_others() {
         let (go_on, waits) = channel();
         let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
-        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(3));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(6));
         thread::scope(|scope| {
             let run = || workers.run(job(&slow, b"wait"), nothing);
             let calls = [scope.spawn(run), scope.spawn(run)];
             // The second one is begun then, and its call has taken longer than the patience when it ends.
-            for milliseconds in [1800, 1600] {
+            for milliseconds in [3500, 3100] {
                 thread::sleep(Duration::from_millis(milliseconds));
                 go_on.send(()).unwrap();
             }

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_client_that_is_silent_is_not_waited_for() {
-        let lease = Duration::from_millis(200);
+        let lease = Duration::from_secs(3);
         let begin = Instant::now();
         let hub = hub(lease);
         assert!(hub.with(|all, now| all.lease(2, "host:a", directory(), now)).unwrap());
@@ -214,10 +214,10 @@ mod tests {
 
     #[test]
     fn a_client_is_answered_in_time_even_if_there_is_nothing_to_tell() {
-        let waiting = hub(Duration::from_millis(3000));
+        let waiting = hub(Duration::from_millis(9000));
         let begin = Instant::now();
         assert_eq!(waiting.wait_for_events(1, "host:a"), Ok((1, Vec::new())));
-        assert!((950..2950).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+        assert!((2950..8950).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
         // Nobody would wait so long for that one.
         let hub = hub(Duration::from_secs(600));
         assert_eq!(hub.wait_for_events(1, "host:b"), Err(SessionError::NotYours));

@@ -149,6 +149,13 @@ pub struct Cell {
     pub manager_address: SocketAddr,
 }
 
+impl Drop for Cell {
+    /// The manager goes first, or it would wait for drives that have gone.
+    fn drop(&mut self) {
+        drop(self.manager.take());
+    }
+}
+
 impl Cell {
     pub fn new(drives: u64) -> Cell {
         Cell::with(drives, |_| {})

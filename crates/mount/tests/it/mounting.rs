@@ -11,7 +11,7 @@ use std::time::Duration;
 use nasd_clerk::fake::FakeCell;
 use nasd_mount::{Mount, MountError, MountOptions, unmount};
 
-use crate::world::{DEADLINE, World, settings};
+use crate::world::{DEADLINE, World, eventually, settings};
 
 const CHILD: &str = "NASD_TEST_CHILD_MOUNTPOINT";
 
@@ -64,8 +64,8 @@ fn unmount_returns_after_the_serving_process_has_drained() {
         let path = dir.path().to_owned();
         move || unmount(&path)
     });
+    eventually("the unmount", || !is_mounted(dir.path()));
     thread::sleep(Duration::from_millis(300));
-    assert!(!is_mounted(dir.path()));
     assert!(!unmounting.is_finished(), "the mount has not drained");
     mount.wait().unwrap();
     unmounting.join().unwrap().unwrap();

@@ -8,9 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_clerk::Clerk;
 use nasd_clerk::fake::FakeCell;
@@ -72,24 +72,25 @@ fn programs_at_work_notice_nothing() {
     let world = World::new();
     let root = world.root().to_owned();
     let stop = AtomicBool::new(false);
+    let rounds = [const { AtomicU64::new(0) }; 4];
     thread::scope(|scope| {
         let workers: Vec<_> = (0..4_u64)
-            .map(|worker| {
+            .zip(&rounds)
+            .map(|(worker, rounds)| {
                 let (root, stop) = (&root, &stop);
                 scope.spawn(move || {
                     let dir = root.join(format!("d{worker}"));
                     fs::create_dir(&dir).unwrap();
-                    let mut rounds = 0_u64;
                     while !stop.load(Ordering::Relaxed) {
                         let (path, moved) = (dir.join("file"), dir.join("moved"));
-                        let data = pattern(worker << 32 | rounds, 100_000);
+                        let round = rounds.load(Ordering::Relaxed);
+                        let data = pattern(worker << 32 | round, 100_000);
                         fs::write(&path, &data).unwrap();
                         fs::rename(&path, &moved).unwrap();
                         assert!(fs::read(&moved).unwrap() == data);
                         fs::remove_file(&moved).unwrap();
-                        rounds += 1;
+                        rounds.store(round + 1, Ordering::Relaxed);
                     }
-                    rounds
                 })
             })
             .collect();
@@ -99,8 +100,14 @@ fn programs_at_work_notice_nothing() {
             mounts.push(successor(&world).unwrap());
         }
         thread::sleep(Duration::from_millis(150));
+        let worked = || rounds.iter().all(|rounds| rounds.load(Ordering::Relaxed) > 0);
+        let end = Instant::now() + Duration::from_secs(20);
+        while !worked() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
         stop.store(true, Ordering::Relaxed);
-        assert!(workers.into_iter().all(|worker| worker.join().unwrap() > 0));
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert!(worked());
         let last = mounts.pop().unwrap();
         mounts.into_iter().for_each(|mount| mount.wait().unwrap());
         world.wait_handed_over();

@@ -104,10 +104,17 @@ impl Worker {
     }
 }
 
-/// What `nasd status` tells of a component drive.
+/// What `nasd status` tells of a component drive, once it tells of any.
 pub fn component(cell: &TestCell, index: u64) -> serde_json::Value {
-    let told = cell.nasd(&["status", "--json"]);
-    component_of(&serde_json::from_slice(&told.stdout).unwrap_or_default(), index)
+    let mut told = serde_json::Value::Null;
+    wait_until("component drives are told of", || {
+        let output = cell.nasd(&["status", "--json"]);
+        told = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let drives = told["drives"].as_array().into_iter().flatten();
+        let mut components = drives.filter_map(|drive| drive["components"].as_array());
+        components.any(|components| !components.is_empty())
+    });
+    component_of(&told, index)
 }
 
 /// What status has told of a component drive.

@@ -21,7 +21,7 @@ use crate::wire::Wire;
 const EVICTABLE_IDLE_MS: u64 = 1000;
 
 /// How long a new connection waits for one that was closed for it.
-const ROOM_PATIENCE: Duration = Duration::from_millis(100);
+const ROOM_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 2000 } else { 100 });
 
 /// One place of so many is kept free, so that nobody needs to wait for that.
 const KEPT_FREE: usize = 16;

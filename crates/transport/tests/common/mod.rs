@@ -157,7 +157,7 @@ impl Together<Pieces, Vec<u8>> for Naps {
         assert_eq!(call.head.procedure, NAP);
         let milliseconds = word(call.arguments, 0).unwrap();
         assert!(milliseconds != NO_BEGIN, "as asked for");
-        let end = Instant::now() + Duration::from_millis(u64::from(milliseconds % 1000));
+        let end = Instant::now() + Duration::from_millis(u64::from(milliseconds % 77_000));
         let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);
         let number = self.0.len() as u32 + 1;
         let results = [call.arguments, &number.to_be_bytes()].concat();
