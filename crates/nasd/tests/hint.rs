@@ -86,7 +86,7 @@ fn hints_are_good_while_it_runs_and_it_can_be_stopped() {
         read.extend(fs::read(cell.path(&format!("set/below/{number} x"))).unwrap());
     }
     assert!(read == all);
-    signal(child.id(), "INT");
+    signal(child.id(), "TERM");
     wait_for_exit(&mut child);
     // It holds nothing that keeps the mount from going.
     let mut cell = cell;
