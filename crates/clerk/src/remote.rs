@@ -13,9 +13,8 @@ use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
-use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of, single};
+use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all};
 use crate::forwarded::ForwardedDrives;
-use crate::pieces::{bytes_of, read_one_by_one};
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
 use crate::wire::{
@@ -484,24 +483,6 @@ impl Objects for RemoteDrives {
         )
     }
 
-    fn read_pieces(
-        &self,
-        grant: &Grant,
-        pieces: &[ByteRange],
-    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
-        self.at(
-            grant,
-            |striped| read_one_by_one(pieces, |offset, into| striped.read(grant, offset, into)),
-            |drive| {
-                let (name, into) = (grant.handle.name(), vec![0; bytes_of(pieces)]);
-                let rows = rows_of(pieces.iter().map(single));
-                let read = drive.begin_read_regions(&grant.authority, name, &rows, into);
-                let (outcome, bytes) = read.wait();
-                Ok((outcome?, bytes))
-            },
-        )
-    }
-
     fn write(
         &self,
         grant: &Grant,
@@ -578,19 +559,19 @@ impl Objects for RemoteDrives {
     fn extend(
         &self,
         grant: &Grant,
-        ranges: &[ByteRange],
+        range: ByteRange,
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         self.at(
             grant,
-            |striped| striped.extend(grant, ranges, call),
+            |striped| striped.extend(grant, range, call),
             |drive| {
                 let asked = Asked {
                     client: drive,
                     authority: &grant.authority,
                     drive: grant.handle.drive,
                     name: grant.handle.name(),
-                    regions: rows_of(ranges.iter().map(single)),
+                    regions: vec![Region::single(range.offset, range.length)],
                 };
                 extend_all(call, vec![asked])
             },

@@ -6,7 +6,6 @@
 //! sending to a socket without a copy, comes from a [`FramePool`].
 
 mod align;
-mod arm;
 mod device;
 mod error;
 mod faulty;
@@ -15,11 +14,9 @@ mod frame;
 mod image;
 mod limping;
 mod memory;
-mod rated;
 mod read_queue;
 mod ring;
 mod ring_reads;
-mod seek_reads;
 mod seeking;
 mod transfer;
 
@@ -32,7 +29,6 @@ pub use frame::{FRAME_BYTES, Frame, FramePool, zeros};
 pub use image::Image;
 pub use limping::LimpingDevice;
 pub use memory::MemoryDevice;
-pub use rated::RatedDevice;
 pub use read_queue::{FrameRead, ReadEnd, ReadPart, ReadQueue};
 pub use seeking::{SeekModel, SeekStatistics, SeekingDevice};
 

@@ -13,8 +13,6 @@ mod dispatch;
 mod error;
 mod files;
 mod filesystem;
-mod hinting;
-mod hints;
 mod inodes;
 mod interrupts;
 mod locks;
@@ -39,7 +37,6 @@ mod xattrs;
 
 pub use accessed::AccessTimes;
 pub use error::MountError;
-pub use hinting::HintRequest;
 pub use mount::{Mount, MountHandle, MountMetrics};
 pub use options::{DataPath, MetricsAddress, MountOptions, UnknownOption};
 pub use unmount::unmount;

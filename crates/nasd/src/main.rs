@@ -1,6 +1,7 @@
 //! The `nasd` command.
 
 mod arguments;
+mod cell;
 mod commands;
 mod descriptors;
 mod detach;
@@ -11,9 +12,12 @@ mod memory;
 mod metrics;
 mod notify;
 mod output;
+mod session;
 mod shared_file;
 mod shutdown;
 mod supervisor;
+mod terminal;
+mod time;
 
 use clap::Parser;
 use std::process::ExitCode;

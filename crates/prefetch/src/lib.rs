@@ -13,7 +13,6 @@
 
 mod estimate;
 mod held;
-pub mod notice;
 mod planner;
 mod stream;
 

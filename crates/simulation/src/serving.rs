@@ -7,7 +7,7 @@ use nasd_drive::Drive;
 use nasd_protocol::drive::{Procedure, SetattrArguments, WriteArguments};
 use nasd_transport::{
     Answer, Arriving, Attempt, Call, CallHead, Identity, OpaqueAuth, OutgoingCall, Payload, Peer,
-    Presence, Receive, Service, Standing, Waits,
+    Receive, Service, Standing, Waits,
 };
 use nasd_xdr::{Decoder, XdrDecode};
 
@@ -155,10 +155,8 @@ impl Served for ServedDrive {
                 (&body[..head_bytes], Some(payload))
             }
         };
-        // Whose connection is cut hears nothing of what was done for him.
-        let (standing, presence) = (&self.standing, Presence::ALWAYS);
-        let call =
-            |payload| Call { head: &head, arguments, payload, peer: &peer, standing, presence };
+        let standing = &self.standing;
+        let call = |payload| Call { head: &head, arguments, payload, peer: &peer, standing };
         let answer = match drive.attempt(call(payload)) {
             Attempt::Answered(answer) => answer,
             Attempt::Waits(Waits::Alone, payload) => drive.execute(call(payload)),

@@ -46,7 +46,6 @@ mod testing;
 mod write;
 
 pub use append::{Append, AppendDone};
-pub use cache::CachePressure;
 pub use copy_range::CopyRange;
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
 pub use error::{FormatError, NoSpace, OpenError, StoreError};

@@ -4,7 +4,6 @@ mod appends;
 mod capabilities;
 mod copies;
 mod failures;
-mod hints;
 mod listing;
 mod model;
 mod names;

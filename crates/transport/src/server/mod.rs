@@ -7,7 +7,6 @@ mod connection;
 mod guests;
 mod lines;
 mod options;
-mod presence;
 mod registry;
 mod reply;
 mod request;
@@ -18,7 +17,6 @@ mod watch;
 pub use accept::Server;
 pub use guests::Guests;
 pub use options::ServerOptions;
-pub use presence::Presence;
 pub use service::{
     Answer, Arriving, Attempt, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service,
     Together, Waits,
