@@ -223,7 +223,7 @@ fn modification_times_survive_the_drives() {
     synced.sync_all().unwrap();
     again.sync_all().unwrap();
     File::open(cell.path("touched")).unwrap().sync_all().unwrap();
-    std::thread::sleep(Duration::from_secs(10));
+    std::thread::sleep(Duration::from_secs(4));
     kill_drives(&cell, &DRIVES);
     let names = ["synced", "left alone", "closed", "touched", "again"];
     for name in names {

@@ -167,8 +167,8 @@ fn a_removed_file_that_is_open_outlives_the_manager() {
     fs::remove_file(&here).unwrap();
     File::open(cell.mountpoint()).unwrap().sync_all().unwrap();
     for _ in 0..2 {
-        cell.kill_and_await("manager serve");
-        // Everything waits for the next one to serve, which knows its clients and does not wait for others.
+        signal(cell.member("manager serve"), "KILL");
+        // Everything waits for the next one, which knows its clients and does not wait for others.
         let begun = Instant::now();
         fs::write(cell.path("other"), "x").unwrap();
         assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
