@@ -14,20 +14,25 @@ test: deps tools lint
 # Where things go. DESTDIR goes before all of it, for packages.
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 # mount(8) looks for its helpers here alone.
 HELPERDIR ?= /sbin
 BINARY ?= target/release/nasd
+LIBRARY ?= target/release/libsmas.so
 UNITS = nasd@.service nasd-drive@.service nasd-manager.service
 COMPLETIONS = $(PREFIX)/share/bash-completion/completions/nasd \
 	$(PREFIX)/share/zsh/site-functions/_nasd $(PREFIX)/share/fish/vendor_completions.d/nasd.fish
 
-# The program, its man pages, completions, systemd units, and what mount(8) calls.
-install: $(BINARY)
-	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(MANDIR)/man8 $(UNITDIR) \
+# The program, its man pages, completions, systemd units, what mount(8) calls, and the library for C programs.
+install: $(BINARY) $(LIBRARY)
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(INCLUDEDIR) $(MANDIR)/man1 $(MANDIR)/man8 $(UNITDIR) \
 		$(HELPERDIR) $(dir $(COMPLETIONS)))
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/nasd
+	install -m 755 $(LIBRARY) $(DESTDIR)$(LIBDIR)/libsmas.so
+	install -m 644 crates/smas/include/smas.h $(DESTDIR)$(INCLUDEDIR)/smas.h
 	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; $(BINARY) man --dir "$$pages"; \
 		install -m 644 "$$pages"/*.1 $(DESTDIR)$(MANDIR)/man1; \
 		install -m 644 "$$pages"/*.8 $(DESTDIR)$(MANDIR)/man8
@@ -40,13 +45,16 @@ install: $(BINARY)
 	ln -sf $(BINDIR)/nasd $(DESTDIR)$(HELPERDIR)/umount.fuse.nasd
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR),$(BINDIR)/nasd $(HELPERDIR)/mount.fuse.nasd \
+	rm -f $(addprefix $(DESTDIR),$(BINDIR)/nasd $(LIBDIR)/libsmas.so $(INCLUDEDIR)/smas.h $(HELPERDIR)/mount.fuse.nasd \
 		$(HELPERDIR)/umount.fuse.nasd $(COMPLETIONS) $(addprefix $(UNITDIR)/,$(UNITS)) \
 		$(MANDIR)/man1/nasd.1 $(MANDIR)/man8/mount.fuse.nasd.8 $(MANDIR)/man8/umount.fuse.nasd.8)
 	rm -f $(DESTDIR)$(MANDIR)/man1/nasd-*.1
 
 target/release/nasd:
 	cargo build --release --locked -p nasd
+
+target/release/libsmas.so:
+	cargo build --release --locked -p nasd-smas
 
 # Every row beside its limit, measured in the same run.
 bench: deps

@@ -1,5 +1,6 @@
 //! Whole cells that rows start on this machine, by the program itself.
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +29,16 @@ pub struct Cells {
     pub program: PathBuf,
     /// Becomes a client.
     pub connect: Connect,
+    /// Whether their drives are as slow as disks.
+    pub emulate_disk: bool,
+}
+
+impl Cells {
+    /// Options of `nasd up`, with those that all cells have.
+    pub(crate) fn options<'a>(&self, options: impl IntoIterator<Item = &'a str>) -> Vec<OsString> {
+        let disk = self.emulate_disk.then_some("--emulate-disk");
+        options.into_iter().chain(disk).map(Into::into).collect()
+    }
 }
 
 /// Ports that a cell may use, counted from its first.
@@ -48,11 +59,22 @@ impl LocalCell {
     ) -> Result<LocalCell, BenchError> {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
         let mut cell = LocalCell { directory: directory.to_owned(), process: None };
-        let mut up = Command::new(&cells.program);
-        up.arg("up").arg(cell.path()).args(options);
-        up.args(["--base-port", &free_ports()?.to_string()]);
-        cell.process = Some(Process::start("the cell", &directory.join("log"), up)?);
+        let port = free_ports()?.to_string();
+        cell.up(cells, &[options, &["--base-port", &port]].concat())?;
         Ok(cell)
+    }
+
+    /// Stops it and starts it again, with options that hold for this start: there is nothing in any memory then.
+    pub(crate) fn restart(&mut self, cells: &Cells, options: &[&str]) -> Result<(), BenchError> {
+        drop(self.process.take());
+        self.up(cells, options)
+    }
+
+    fn up(&mut self, cells: &Cells, options: &[&str]) -> Result<(), BenchError> {
+        let mut up = Command::new(&cells.program);
+        up.arg("up").arg(self.path()).args(cells.options(options.iter().copied()));
+        self.process = Some(Process::start("the cell", &self.directory.join("log"), up)?);
+        Ok(())
     }
 
     fn path(&self) -> PathBuf {

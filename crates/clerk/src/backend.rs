@@ -251,12 +251,18 @@ pub trait Objects: Send + Sync + 'static {
         offset: u64,
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError>;
-    /// Has extensions of the drives that have the bytes do something with a range of the object: what each has told, its parts in
-    /// order. `NoSuchExtension` where a drive lacks it, or is not reached directly.
+    /// Reads several pieces, one after the other, up to and with the first one that runs into the end of the object.
+    fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError>;
+    /// Has extensions of the drives that have the bytes do something with some ranges of the object, in ascending order: what each
+    /// has told, its parts in order. `NoSuchExtension` where a drive lacks it, or is not reached directly.
     fn extend(
         &self,
         grant: &Grant,
-        range: ByteRange,
+        ranges: &[ByteRange],
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError>;
     /// The time on the clock of the drive that the grant is for, as well as it is known without asking;

@@ -8,11 +8,14 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use nasd_protocol::limits::MAX_EXTENSION_BYTES;
+use nasd_protocol::packing::{WISH_BYTES, Wish, put_wish};
 use nasd_types::{ByteRange, Rights};
 
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::packing::{Answers, unpack_all};
 use crate::wire::ExtensionOutcome;
 use crate::{ClerkError, OpenFile};
 
@@ -73,10 +76,19 @@ pub(crate) struct Sizes {
 
 /// What there is of a chunk.
 pub(crate) enum Chunk<F> {
-    /// What drives told, whole.
-    Told(Vec<ExtendedPart>),
+    /// What drives told, whole, and how that came.
+    Told(Vec<ExtendedPart>, Came),
     /// What was found here.
     Found(F),
+}
+
+/// How answers of a chunk came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Came {
+    /// Bytes that were on their way.
+    pub(crate) bytes: u64,
+    /// Whether they were wished packed.
+    is_packed: bool,
 }
 
 /// See the module.
@@ -123,6 +135,10 @@ struct State<J: Job> {
     here: bool,
     /// Drives tell nearly all that they look at: that is read as fast.
     is_all_told: bool,
+    /// How answers came so far.
+    answers: Answers,
+    /// Drives know of no wishes.
+    no_wish: bool,
     is_over: bool,
 }
 
@@ -151,6 +167,8 @@ impl<J: Job> Chunks<J> {
             there: BTreeMap::new(),
             here,
             is_all_told: false,
+            answers: Answers::default(),
+            no_wish: false,
             is_over: false,
         };
         let shared = Arc::new(Shared {
@@ -275,12 +293,18 @@ impl<J: Job> Shared<J> {
     /// told of them, and who looks at them best.
     fn learn(&self, state: &mut State<J>, bytes: u64, chunk: &Chunk<J::Found>, was_asked: bool) {
         let told = match chunk {
-            Chunk::Told(told) => told.iter().map(|part| part.data.len() as u64).sum(),
+            Chunk::Told(told, _) => told.iter().map(|part| part.data.len() as u64).sum(),
             Chunk::Found(found) => J::bytes(found),
         };
+        let came = match chunk {
+            Chunk::Told(_, came) => *came,
+            Chunk::Found(_) => Came { bytes: told, is_packed: true },
+        };
+        // Where the network is slow they are to come packed before that is said.
+        let is_to_be = state.answers.wish() == Wish::Packed && !state.no_wish;
         // What was left to this clerk once will be so again, mostly.
         state.here |= matches!(chunk, Chunk::Found(_)) && was_asked;
-        state.is_all_told = told >= bytes / 20 * 19;
+        state.is_all_told = came.bytes >= bytes / 20 * 19 && (came.is_packed || !is_to_be);
         let size = u128::from(bytes) * u128::from(ANSWER_BYTES) / u128::from(told.max(1));
         let size = u64::try_from(size).unwrap_or(u64::MAX);
         // No more than is known to be right.
@@ -293,9 +317,9 @@ impl<J: Job> Shared<J> {
 
     /// A chunk, from drives if that goes.
     fn do_chunk(&self, range: ByteRange, here: bool) -> Result<Chunk<J::Found>, ClerkError> {
-        if !here && self.arguments.len() <= MAX_EXTENSION_BYTES {
+        if !here && self.arguments.len() + WISH_BYTES <= MAX_EXTENSION_BYTES {
             match self.ask(range) {
-                Ok(Some(told)) => return Ok(Chunk::Told(told)),
+                Ok(Some(chunk)) => return Ok(chunk),
                 Ok(None) => {}
                 // A drive may have gone: a read finds another one that has the bytes.
                 Err(error) => tracing::debug!(%error, "work goes on without its drive"),
@@ -307,22 +331,55 @@ impl<J: Job> Shared<J> {
     }
 
     /// What drives tell of a range, if they tell of all of it.
-    fn ask(&self, range: ByteRange) -> Result<Option<Vec<ExtendedPart>>, ClerkError> {
-        let call = ExtensionCall {
-            extension: J::EXTENSION,
-            rights: Rights::READ,
-            most: self.job.most(),
-            arguments: self.arguments.clone(),
-            job: self.number,
-            bytes_left: self.file_bytes - range.offset,
+    fn ask(&self, range: ByteRange) -> Result<Option<Chunk<J::Found>>, ClerkError> {
+        let wish = {
+            let state = self.lock();
+            (!state.no_wish).then(|| state.answers.wish())
         };
-        let told = self.file.extend(range, &call)?;
+        let (mut told, mut came) = self.extend(range, wish)?;
+        let is_refused = |part: &ExtendedPart| part.outcome == ExtensionOutcome::Refused;
+        if wish.is_some() && told.iter().any(is_refused) {
+            // An older drive takes no wishes.
+            (told, came) = self.extend(range, None)?;
+            self.lock().no_wish |= !told.iter().any(is_refused);
+        }
         if let Some(part) = told.iter().find(|part| part.outcome != ExtensionOutcome::Done) {
             let text = String::from_utf8_lossy(&part.data);
             tracing::debug!(drive = %part.drive, %text, "a drive leaves work to its client");
             return Ok(None);
         }
-        Ok(self.job.is_whole(&told, range).then_some(told))
+        let is_whole = self.job.is_whole(&told, range);
+        Ok(is_whole.then_some(Chunk::Told(told, came)))
+    }
+
+    /// What drives tell, unpacked, and how it came.
+    fn extend(
+        &self,
+        range: ByteRange,
+        wish: Option<Wish>,
+    ) -> Result<(Vec<ExtendedPart>, Came), ClerkError> {
+        let mut arguments = self.arguments.clone();
+        if let Some(wish) = wish {
+            put_wish(wish, &mut arguments);
+        }
+        let call = ExtensionCall {
+            extension: J::EXTENSION,
+            rights: Rights::READ,
+            most: self.job.most(),
+            arguments,
+            job: self.number,
+            bytes_left: self.file_bytes - range.offset,
+        };
+        let begun = Instant::now();
+        let mut told = self.file.extend(range, &call)?;
+        if wish.is_none() {
+            let bytes = told.iter().map(|part| part.data.len() as u64).sum();
+            return Ok((told, Came { bytes, is_packed: false }));
+        }
+        let arrived = unpack_all(&mut told, call.most, begun.elapsed())?;
+        self.lock().answers.count(&arrived);
+        let is_packed = wish == Some(Wish::Packed);
+        Ok((told, Came { bytes: arrived.sent, is_packed }))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::backend::{Cell, Names};
 use crate::background;
 use crate::core::Core;
 use crate::file::FileState;
+use crate::grants::Slot;
 use crate::names::{Asking, Belief};
 use crate::open_file::{OpenFile, OpenMode};
 use crate::paths::components;
@@ -89,6 +90,10 @@ impl Clerk {
             xattrs: XattrCache::default(),
             background: Mutex::new(Some(background)),
         })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// The volume, as the manager described it last.
@@ -595,7 +600,7 @@ impl Clerk {
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
         let attributes = self.getattr_now(caller, handle)?;
-        self.open_known(caller, &Entry::now(handle, attributes), mode)
+        self.open_by(caller, &Entry::now(handle, attributes), mode, true)
     }
 
     /// Opens a file whose attributes the caller has just been told by `create` or `lookup`.
@@ -609,18 +614,18 @@ impl Clerk {
         entry: &Entry,
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
-        let slot = self.core.grants.slot(caller, entry.handle);
-        let has = |rights: Rights| rights.contains(mode.rights());
-        let mut grant = slot.current();
-        if !grant.as_ref().is_some_and(|grant| has(grant.rights())) {
-            // The mode of the file may have been changed since.
-            let newer = self.core.renew(&slot, grant.as_ref())?;
-            if !has(newer.rights()) {
-                return Err(ClerkError::Access);
-            }
-            grant = Some(newer);
-        }
-        drop(grant);
+        self.open_by(caller, entry, mode, false)
+    }
+
+    /// The same, and whether the attributes are as of now for certain.
+    fn open_by(
+        &self,
+        caller: &Arc<Caller>,
+        entry: &Entry,
+        mode: OpenMode,
+        are_of_now: bool,
+    ) -> Result<(OpenFile, FileAttributes), ClerkError> {
+        let slot = self.slot_for(caller, entry.handle, mode)?;
         let file = self.core.file(entry.handle);
         if file.is_changed_elsewhere(&entry.attributes) {
             // Once it is durable it is kept no more. A failure is told to those who wrote.
@@ -628,6 +633,14 @@ impl Clerk {
         }
         let mut inner = file.lock();
         inner.fetched.clear();
+        // Whoever hinted it had it fetched for this open.
+        match are_of_now {
+            true => {
+                let version = (entry.attributes.modify_time, entry.attributes.size);
+                inner.hinted.keep(version, Instant::now());
+            }
+            false => inner.hinted.clear(),
+        }
         if inner.pending.is_empty() {
             let answers = inner.answers();
             inner.note_size(entry.attributes.size, answers);
@@ -635,6 +648,26 @@ impl Clerk {
         drop(inner);
         let open = OpenFile::new(Arc::clone(&self.core), file, mode, slot);
         Ok((open, entry.attributes))
+    }
+
+    /// Where the caller's capability for a file is, if it allows the mode.
+    pub(crate) fn slot_for(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        mode: OpenMode,
+    ) -> Result<Arc<Slot>, ClerkError> {
+        let slot = self.core.grants.slot(caller, handle);
+        let has = |rights: Rights| rights.contains(mode.rights());
+        let grant = slot.current();
+        if !grant.as_ref().is_some_and(|grant| has(grant.rights())) {
+            // The mode of the file may have been changed since.
+            let newer = self.core.renew(&slot, grant.as_ref())?;
+            if !has(newer.rights()) {
+                return Err(ClerkError::Access);
+            }
+        }
+        Ok(slot)
     }
 
     /// The file at a path from the root. Symbolic links on the way are followed; the last one
@@ -649,7 +682,18 @@ impl Clerk {
         path: &[u8],
         follow: bool,
     ) -> Result<Entry, ClerkError> {
-        let mut stack = vec![self.root()];
+        self.resolve_from(caller, self.root(), path, follow)
+    }
+
+    /// The same from a directory, above which `..` does not lead.
+    pub(crate) fn resolve_from(
+        &self,
+        caller: &Arc<Caller>,
+        begin: FileHandle,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Entry, ClerkError> {
+        let mut stack = vec![begin];
         let mut rest: Vec<Vec<u8>> = components(path).map(<[u8]>::to_vec).collect();
         rest.reverse();
         let mut links = 0;
@@ -661,8 +705,8 @@ impl Clerk {
                 continue;
             }
             let name = Name::new(&name).map_err(|_| ClerkError::NameTooLong)?;
-            // The root is always on the stack.
-            let dir = stack.last().copied().unwrap_or_else(|| self.root());
+            // There is always one on the stack.
+            let dir = stack.last().copied().unwrap_or(begin);
             let handle = self.find(caller, dir, &name)?;
             let attributes = self.getattr(caller, handle)?;
             if attributes.file_type == FileType::Symlink && (follow || !rest.is_empty()) {
@@ -672,7 +716,7 @@ impl Clerk {
                 }
                 let target = self.readlink(caller, handle)?;
                 if target.starts_with(b"/") {
-                    stack.truncate(1);
+                    stack = vec![self.root()];
                 }
                 let names: Vec<Vec<u8>> = components(&target).map(<[u8]>::to_vec).collect();
                 rest.extend(names.into_iter().rev());
@@ -680,7 +724,7 @@ impl Clerk {
             }
             stack.push(handle);
         }
-        let handle = stack.last().copied().unwrap_or_else(|| self.root());
+        let handle = stack.last().copied().unwrap_or(begin);
         Ok(Entry::now(handle, self.getattr(caller, handle)?))
     }
 
@@ -712,7 +756,7 @@ impl Clerk {
                 // What was written here before the lock, and is kept because it is not durable, would hide what
                 // others have written since. A failure is kept for those who wrote.
                 let _ = file.sync(&self.core);
-                file.lock().fetched.clear();
+                file.lock().forget_read();
             }
             self.core.attributes.expire(request.file);
         }

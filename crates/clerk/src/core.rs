@@ -1,6 +1,7 @@
 //! What all parts of one clerk share: the cell's two faces, caches, open files and threads.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -182,6 +183,11 @@ impl Core {
     /// A number that names an open file's read-ahead.
     pub(crate) fn new_owner(&self) -> u64 {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number that names a stream of hints, and that nobody else can guess.
+    pub(crate) fn new_stream(&self) -> u64 {
+        RandomState::new().hash_one(self.names.client())
     }
 
     /// The lane of a drive.

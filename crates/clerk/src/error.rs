@@ -44,6 +44,9 @@ pub enum ClerkError {
     /// The offset or length is above what an object can have.
     #[error("beyond the largest possible file")]
     TooLarge,
+    /// As many hints are known as can be.
+    #[error("as many hints are known as can be: tell the rest when some are over")]
+    TooManyHints,
     /// Bytes can't go from one file to the other without a trip through this client: the files are of
     /// different drives, or the drives are reached by way of the manager.
     #[error("the files are not of one drive that is reached directly")]
@@ -71,6 +74,7 @@ impl ClerkError {
             ClerkError::Access => libc::EACCES,
             ClerkError::NotOpenForThis => libc::EBADF,
             ClerkError::TooLarge => libc::EFBIG,
+            ClerkError::TooManyHints => libc::EAGAIN,
             ClerkError::Apart => libc::EXDEV,
             ClerkError::NameTooLong => libc::ENAMETOOLONG,
             ClerkError::BadName => libc::EINVAL,

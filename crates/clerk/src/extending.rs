@@ -108,7 +108,57 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// One piece.
+pub(crate) fn single(range: &ByteRange) -> Region {
+    Region::single(range.offset, range.length)
+}
+
+/// The same pieces in as few rows as it takes, where single ones of one length follow each other at one distance.
+pub(crate) fn rows_of(regions: impl Iterator<Item = Region>) -> Vec<Region> {
+    let mut rows: Vec<Region> = Vec::new();
+    for region in regions {
+        match rows.last_mut() {
+            Some(row) if region.count == 1 && region.length == row.length => {
+                let distance = region.offset.wrapping_sub(row.offset);
+                let begins_a_row = row.count == 1 && distance >= row.length && distance < 1 << 62;
+                if begins_a_row {
+                    (row.stride, row.count) = (distance, 2);
+                } else if row.count > 1 && distance == row.stride.saturating_mul(row.count.into()) {
+                    row.count += 1;
+                } else {
+                    rows.push(region);
+                }
+            }
+            _ => rows.push(region),
+        }
+    }
+    rows
+}
+
 fn pieces_of(region: &Region) -> impl Iterator<Item = ByteRange> + use<> {
     let Region { offset, length, stride, count } = *region;
     (0..u64::from(count)).map(move |at| ByteRange::new(offset + at * stride, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_at_one_distance_are_a_row() {
+        let rows = |offsets: &[(u64, u64)]| {
+            rows_of(offsets.iter().map(|&(offset, length)| Region::single(offset, length)))
+        };
+        let row = |offset, length, stride, count| Region { offset, length, stride, count };
+        assert_eq!(rows(&[(5, 10)]), [Region::single(5, 10)]);
+        assert_eq!(rows(&[(5, 10), (25, 10), (45, 10)]), [row(5, 10, 20, 3)]);
+        // What touches what came before is a row as well.
+        assert_eq!(rows(&[(0, 10), (10, 10), (20, 10)]), [row(0, 10, 10, 3)]);
+        let apart = rows(&[(0, 10), (20, 10), (50, 10), (80, 10), (90, 5)]);
+        assert_eq!(apart, [row(0, 10, 20, 2), row(50, 10, 30, 2), Region::single(90, 5)]);
+        // Backwards is none.
+        assert_eq!(rows(&[(50, 10), (20, 10)]).len(), 2);
+        let two = row(0, 10, 20, 2);
+        assert_eq!(rows_of([two, Region::single(40, 10)].into_iter()), [row(0, 10, 20, 3)]);
+    }
 }

@@ -13,7 +13,7 @@
 //! never held during a call to a drive or the manager.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use nasd_client::interrupt::{self, Interrupted};
@@ -29,6 +29,8 @@ use crate::core::{Core, Lane};
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::fetched::Fetched;
 use crate::grants::{Slot, Writer};
+use crate::hinted::Hinted;
+use crate::hints::HintStream;
 use crate::latch::ErrorLatch;
 use crate::pending::{Outgoing, Pending};
 use crate::times::KeptTime;
@@ -58,6 +60,9 @@ pub(crate) struct Inner {
     pub(crate) pending: Pending<Writer>,
     pub(crate) appending: Appending<Writer>,
     pub(crate) fetched: Fetched,
+    pub(crate) hinted: Hinted,
+    /// Streams of hints that have some of the file.
+    pub(crate) watchers: Vec<Weak<HintStream>>,
     pub(crate) errors: ErrorLatch,
     pub(crate) time: KeptTime,
     /// Length of the object, as the drive told last.
@@ -112,8 +117,28 @@ impl Inner {
 
     /// Bytes up to `end` were appended.
     pub(crate) fn note_appended(&mut self, range: ByteRange, size: u64) {
-        self.fetched.drop_overlapping(range);
+        self.drop_read(range);
         self.note_grown(size);
+    }
+
+    /// What was read ahead of a range may not be used any more.
+    pub(crate) fn drop_read(&mut self, range: ByteRange) {
+        self.fetched.drop_overlapping(range);
+        self.hinted.drop_overlapping(range);
+    }
+
+    /// Nor may what was read ahead at all.
+    pub(crate) fn forget_read(&mut self) {
+        self.fetched.clear();
+        self.hinted.clear();
+    }
+
+    /// A stream of hints wants to know what is read.
+    pub(crate) fn watch(&mut self, stream: &Arc<HintStream>) {
+        self.watchers.retain(|watcher| watcher.strong_count() > 0);
+        if !self.watchers.iter().any(|watcher| watcher.as_ptr() == Arc::as_ptr(stream)) {
+            self.watchers.push(Arc::downgrade(stream));
+        }
     }
 
     /// The drive told a length, other than in answer to a write.
@@ -163,6 +188,8 @@ impl FileState {
             pending: Pending::new(spare),
             appending: Appending::default(),
             fetched: Fetched::default(),
+            hinted: Hinted::default(),
+            watchers: Vec::new(),
             errors: ErrorLatch::default(),
             time: KeptTime::default(),
             drive_size: 0,
@@ -238,7 +265,7 @@ impl FileState {
         let queued = inner.pending.put(offset, data, writer);
         inner.time.forget();
         inner.charged += length;
-        inner.fetched.drop_overlapping(range);
+        inner.drop_read(range);
         inner.writer = Some(writer.clone());
         inner.last_write = Instant::now();
         if inner.dirty_since.is_none() {
@@ -606,7 +633,7 @@ impl FileState {
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         self.drain(core)?;
-        core.with_grant(slot, |grant| core.objects.extend(grant, range, call))
+        core.with_grant(slot, |grant| core.objects.extend(grant, &[range], call))
     }
 
     /// Runs a change that nothing of what is written may pass; `size` is the length that the file
@@ -635,7 +662,7 @@ impl FileState {
         };
         let mut inner = self.lock();
         inner.gate = false;
-        inner.fetched.clear();
+        inner.forget_read();
         if outcome.is_ok() {
             inner.answers += 1;
             inner.time.forget();
@@ -673,7 +700,7 @@ fn note_written(
 ) -> usize {
     inner.pending.acknowledge(outgoing, written.instance, durable_mark.is_some());
     // What was read ahead before the drive had this write hides it as soon as it is released.
-    inner.fetched.drop_overlapping(outgoing.piece.range());
+    inner.drop_read(outgoing.piece.range());
     if let Some(mark) = durable_mark {
         inner.pending.release(written.instance, mark);
     }

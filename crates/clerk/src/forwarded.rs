@@ -9,6 +9,7 @@ use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::pieces::read_one_by_one;
 use crate::wire::{
     Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Status, Volume, Written,
 };
@@ -28,6 +29,14 @@ impl ForwardedDrives {
 impl Objects for ForwardedDrives {
     fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError> {
         Ok(self.way.forward_read(&grant.caller, grant.handle, offset, into)?)
+    }
+
+    fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
+        read_one_by_one(pieces, |offset, into| self.read(grant, offset, into))
     }
 
     fn write(
@@ -84,7 +93,7 @@ impl Objects for ForwardedDrives {
     fn extend(
         &self,
         _grant: &Grant,
-        _range: ByteRange,
+        _ranges: &[ByteRange],
         _call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         Err(ClerkError::Drive(Status::NoSuchExtension))

@@ -115,18 +115,27 @@ impl FileGrep {
         Ok(FileGrep { chunks, join, work: Work::default() })
     }
 
-    /// Gives what is found, and tells what it has come to.
+    /// Gives what is found in the next part of the file. Tells whether there may be more.
+    ///
+    /// # Errors
+    ///
+    /// [`FileGrepError`]; the search is over then.
+    pub fn next_lines(&mut self, give: &mut dyn FnMut(Line<'_>)) -> Result<bool, FileGrepError> {
+        if self.join.is_done() {
+            return Ok(false);
+        }
+        let Some(chunk) = self.chunks.next() else { return Ok(false) };
+        self.take(chunk?, give)?;
+        Ok(true)
+    }
+
+    /// What it has come to, after the rest of what is found.
     ///
     /// # Errors
     ///
     /// [`FileGrepError`].
     pub fn finish(mut self, give: &mut dyn FnMut(Line<'_>)) -> Result<Grepped, FileGrepError> {
-        while !self.join.is_done() {
-            let Some(chunk) = self.chunks.next() else {
-                break;
-            };
-            self.take(chunk?, give)?;
-        }
+        while self.next_lines(give)? {}
         self.join.finish(give);
         Ok(Grepped { selected: self.join.selected(), work: self.work })
     }
@@ -137,14 +146,14 @@ impl FileGrep {
         give: &mut dyn FnMut(Line<'_>),
     ) -> Result<(), FileGrepError> {
         match chunk {
-            Chunk::Told(told) => {
+            Chunk::Told(told, came) => {
                 for part in read_all(&told)? {
                     self.work.drive_bytes += part.end - part.offset;
                     if !self.join.add(&part, give)? {
                         break;
                     }
                 }
-                self.work.told_bytes += told.iter().map(|part| part.data.len() as u64).sum::<u64>();
+                self.work.told_bytes += came.bytes;
             }
             Chunk::Found(found) => {
                 for (range, data) in found? {

@@ -193,13 +193,24 @@ impl Objects for MeasuredObjects {
         self.measures.seeks.measure(|| self.objects.seek(grant, offset, target))
     }
 
+    fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
+        let read = || self.objects.read_pieces(grant, pieces);
+        let (outcome, bytes) = self.measures.reads.measure(read)?;
+        self.measures.fetched.add(outcome.length as u64);
+        Ok((outcome, bytes))
+    }
+
     fn extend(
         &self,
         grant: &Grant,
-        range: ByteRange,
+        ranges: &[ByteRange],
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
-        self.measures.extensions.measure(|| self.objects.extend(grant, range, call))
+        self.measures.extensions.measure(|| self.objects.extend(grant, ranges, call))
     }
 
     fn drive_time(&self, grant: &Grant) -> Timestamp {

@@ -238,6 +238,12 @@ impl OpenFile {
         self.file.extend(&self.core, &self.reader.slot, range, call)
     }
 
+    /// What a stream of hints needs to know of it.
+    pub(crate) fn to_be_read(&self) -> Result<(Arc<FileState>, Arc<Slot>), ClerkError> {
+        self.check_mode(self.mode.read)?;
+        Ok((Arc::clone(&self.file), Arc::clone(&self.reader.slot)))
+    }
+
     /// Makes everything written to the file so far durable, and its name and attributes (fsync).
     ///
     /// # Errors

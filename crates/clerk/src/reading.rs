@@ -1,6 +1,6 @@
 //! Reads: own unflushed writes first, then what was read ahead, then the drive.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
 use nasd_types::ByteRange;
@@ -11,8 +11,11 @@ use crate::core::Core;
 use crate::fetched::{FetchId, Found, Slice};
 use crate::file::{FileState, Inner};
 use crate::grants::Slot;
+use crate::hinted::{self, Part};
+use crate::hints::HintStream;
 use crate::open_file::Reader;
 use crate::pending::Piece;
+use crate::wire::FileHandle;
 
 /// What a reader has found out under the file's lock.
 struct Plan {
@@ -23,7 +26,35 @@ struct Plan {
     /// Blocks to be fetched ahead.
     fetches: Vec<(FetchId, u64)>,
     /// The whole answer, when one block that was read ahead holds it.
-    whole: Option<Slice>,
+    whole: Option<Whole>,
+    /// Who wants to know what is read.
+    watchers: Vec<Weak<HintStream>>,
+}
+
+/// Bytes that lie together.
+enum Whole {
+    Ahead(Slice),
+    Hinted(Part),
+}
+
+impl Whole {
+    fn data(&self) -> &[u8] {
+        match self {
+            Whole::Ahead(slice) => slice.data(),
+            Whole::Hinted(part) => part.data(),
+        }
+    }
+}
+
+impl Plan {
+    /// So many bytes of a range were read; those that are lacking are behind the end of the file.
+    fn tell_watchers(&self, handle: FileHandle, range: ByteRange, filled: usize) {
+        let is_at_end = (filled as u64) < range.length;
+        let end = if is_at_end { u64::MAX } else { range.end() };
+        for watcher in self.watchers.iter().filter_map(Weak::upgrade) {
+            watcher.note_read(handle, ByteRange::new(range.offset, end - range.offset));
+        }
+    }
 }
 
 impl FileState {
@@ -43,7 +74,9 @@ impl FileState {
         if let Some(slice) = &plan.whole {
             core.measures.ahead.add(slice.data().len() as u64);
             core.measures.read.add(slice.data().len() as u64);
-            return Ok(use_data(slice.data()));
+            let used = use_data(slice.data());
+            plan.tell_watchers(self.handle, range, slice.data().len());
+            return Ok(used);
         }
         let length = range.length as usize;
         if scratch.len() < length {
@@ -51,6 +84,7 @@ impl FileState {
         }
         let filled = self.assemble(core, reader, &plan, range, &mut scratch[..length])?;
         core.measures.read.add(filled as u64);
+        plan.tell_watchers(self.handle, range, filled);
         Ok(use_data(&scratch[..filled]))
     }
 
@@ -71,10 +105,12 @@ impl FileState {
             into.copy_from_slice(slice.data());
             core.measures.ahead.add(into.len() as u64);
             core.measures.read.add(into.len() as u64);
+            plan.tell_watchers(self.handle, range, into.len());
             return Ok(into.len());
         }
         let filled = self.assemble(core, reader, &plan, range, into)?;
         core.measures.read.add(filled as u64);
+        plan.tell_watchers(self.handle, range, filled);
         Ok(filled)
     }
 
@@ -87,7 +123,10 @@ impl FileState {
         let pending_end = inner.pending.end();
         let mut fetches = Vec::new();
         // The parts of a long read go to the drive side by side.
-        if range.length > BUFFER_BYTES as u64 && range.offset < size {
+        if range.length > BUFFER_BYTES as u64
+            && range.offset < size
+            && !inner.hinted.overlaps(range)
+        {
             let known = range.intersection(&ByteRange::new(0, size));
             fetches = inner.fetched.plan(known, reader.owner, &core.buffers, now);
         }
@@ -101,12 +140,15 @@ impl FileState {
             inner.fetched.drop_before(reader.owner, passed);
         }
         drop(stream);
-        if !advice.fetch.is_empty() {
+        // Who says what he will read need not be guessed at.
+        let is_hinted = inner.hinted.overlaps(range) || inner.hinted.overlaps(advice.fetch);
+        if !advice.fetch.is_empty() && !is_hinted {
             let ahead = inner.fetched.plan(advice.fetch, reader.owner, &core.buffers, now);
             fetches.extend(ahead);
         }
         let whole = if overlay.is_empty() { take_whole(&mut inner, range, now) } else { None };
-        Plan { overlay, pending_end, fetches, whole }
+        let watchers = inner.watchers.clone();
+        Plan { overlay, pending_end, fetches, whole, watchers }
     }
 
     fn submit_fetches(
@@ -191,7 +233,25 @@ impl FileState {
         while filled < into.len() {
             let at = offset + filled as u64;
             let mut inner = self.lock();
-            match inner.fetched.find(at, into.len() - filled, Instant::now()) {
+            let now = Instant::now();
+            match inner.hinted.find(at, into.len() - filled, now) {
+                hinted::Found::Ready(part) => {
+                    drop(inner);
+                    let data = part.data();
+                    into[filled..filled + data.len()].copy_from_slice(data);
+                    core.measures.ahead.add(data.len() as u64);
+                    filled += data.len();
+                    continue;
+                }
+                hinted::Found::Fetching => {
+                    drop(self.wait(inner)?);
+                    continue;
+                }
+                hinted::Found::None => {}
+            }
+            let room = inner.hinted.next_after(at) - at;
+            let limit = (into.len() - filled).min(usize::try_from(room).unwrap_or(usize::MAX));
+            match inner.fetched.find(at, limit, now) {
                 Found::Ready(slice) => {
                     let data = slice.data();
                     inner.fetched.consume(at, data.len());
@@ -214,7 +274,7 @@ impl FileState {
                     let answers = inner.answers();
                     drop(inner);
                     let room = usize::try_from(next - at).unwrap_or(usize::MAX);
-                    let count = room.min(into.len() - filled).min(BUFFER_BYTES);
+                    let count = room.min(limit).min(BUFFER_BYTES);
                     let part = &mut into[filled..filled + count];
                     let outcome =
                         core.with_grant(&reader.slot, |grant| core.objects.read(grant, at, part))?;
@@ -231,15 +291,22 @@ impl FileState {
 }
 
 /// The whole range, when one block that was read ahead holds it.
-fn take_whole(inner: &mut Inner, range: ByteRange, now: Instant) -> Option<Slice> {
+fn take_whole(inner: &mut Inner, range: ByteRange, now: Instant) -> Option<Whole> {
     let length = usize::try_from(range.length).ok()?;
+    if !inner.hinted.is_empty()
+        && length > 0
+        && let hinted::Found::Ready(part) = inner.hinted.find(range.offset, length, now)
+        && part.data().len() == length
+    {
+        return Some(Whole::Hinted(part));
+    }
     if inner.fetched.is_empty() || length == 0 {
         return None;
     }
     match inner.fetched.find(range.offset, length, now) {
         Found::Ready(slice) if slice.data().len() == length => {
             inner.fetched.consume(range.offset, length);
-            Some(slice)
+            Some(Whole::Ahead(slice))
         }
         _ => None,
     }

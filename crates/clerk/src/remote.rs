@@ -13,8 +13,9 @@ use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
-use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all};
+use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of, single};
 use crate::forwarded::ForwardedDrives;
+use crate::pieces::{bytes_of, read_one_by_one};
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
 use crate::wire::{
@@ -483,6 +484,24 @@ impl Objects for RemoteDrives {
         )
     }
 
+    fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
+        self.at(
+            grant,
+            |striped| read_one_by_one(pieces, |offset, into| striped.read(grant, offset, into)),
+            |drive| {
+                let (name, into) = (grant.handle.name(), vec![0; bytes_of(pieces)]);
+                let rows = rows_of(pieces.iter().map(single));
+                let read = drive.begin_read_regions(&grant.authority, name, &rows, into);
+                let (outcome, bytes) = read.wait();
+                Ok((outcome?, bytes))
+            },
+        )
+    }
+
     fn write(
         &self,
         grant: &Grant,
@@ -559,19 +578,19 @@ impl Objects for RemoteDrives {
     fn extend(
         &self,
         grant: &Grant,
-        range: ByteRange,
+        ranges: &[ByteRange],
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         self.at(
             grant,
-            |striped| striped.extend(grant, range, call),
+            |striped| striped.extend(grant, ranges, call),
             |drive| {
                 let asked = Asked {
                     client: drive,
                     authority: &grant.authority,
                     drive: grant.handle.drive,
                     name: grant.handle.name(),
-                    regions: vec![Region::single(range.offset, range.length)],
+                    regions: rows_of(ranges.iter().map(single)),
                 };
                 extend_all(call, vec![asked])
             },

@@ -57,7 +57,7 @@ pub struct Scanned {
 pub struct Work {
     /// Bytes that drives looked at.
     pub drive_bytes: u64,
-    /// Bytes that they told about those.
+    /// Bytes that they told about those, as they came.
     pub told_bytes: u64,
     /// Bytes that were read and looked at here.
     pub read_bytes: u64,
@@ -166,9 +166,9 @@ impl FileScan {
         give: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, FileScanError> {
         match chunk {
-            Chunk::Told(told) => {
+            Chunk::Told(told, came) => {
                 let (parts, results) = read_all(&told, self.chunks.job().file_bytes)?;
-                self.work.told_bytes += told.iter().map(|part| part.data.len() as u64).sum::<u64>();
+                self.work.told_bytes += came.bytes;
                 for part in &parts {
                     self.work.drive_bytes += part.end - part.piece.offset;
                     if !self.join.head(part, give)? || !self.join.rest(part, give)? {

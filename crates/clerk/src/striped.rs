@@ -211,10 +211,10 @@ impl StripedDrive {
     pub(crate) fn extend(
         &self,
         grant: &Grant,
-        range: ByteRange,
+        ranges: &[ByteRange],
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClientError> {
-        self.with_place(grant, None, |place| place.extend(range, call))
+        self.with_place(grant, None, |place| place.extend(ranges, call))
     }
 
     /// Does something with the components of an object, whose bytes up to `end` are to be written if that is

@@ -6,6 +6,7 @@
 //! sending to a socket without a copy, comes from a [`FramePool`].
 
 mod align;
+mod arm;
 mod device;
 mod error;
 mod faulty;
@@ -14,9 +15,11 @@ mod frame;
 mod image;
 mod limping;
 mod memory;
+mod rated;
 mod read_queue;
 mod ring;
 mod ring_reads;
+mod seek_reads;
 mod seeking;
 mod transfer;
 
@@ -29,6 +32,7 @@ pub use frame::{FRAME_BYTES, Frame, FramePool, zeros};
 pub use image::Image;
 pub use limping::LimpingDevice;
 pub use memory::MemoryDevice;
+pub use rated::RatedDevice;
 pub use read_queue::{FrameRead, ReadEnd, ReadPart, ReadQueue};
 pub use seeking::{SeekModel, SeekStatistics, SeekingDevice};
 

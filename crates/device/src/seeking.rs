@@ -1,22 +1,30 @@
 //! A device that charges what a disk with an arm would, for tests and measurements of layouts.
 //!
 //! Every transfer costs a seek that depends on the distance, the wait until the place comes round
-//! under the head, and its bytes at the rate of the medium. The time is simulated: it is added to
-//! a clock of the device's own, the same in every run for the same sequence of transfers, and
-//! only on request slept as well.
+//! under the head, and its bytes at the rate of the medium. The disk knows some commands at a time,
+//! of however many threads and queues of reads, and serves next the one that the head gets to soonest;
+//! one that has waited long comes earlier than it would.
+//!
+//! The time is simulated: it is added to a clock of the device's own, the same in every run for
+//! the same sequence of calls. A queue's reads are then served when somebody waits. On request the time
+//! passes really as well: then reads of queues go on by themselves, as does the turning of the platters.
 //!
 //! The model leaves out what does not matter for layouts: zones (the rate is the same everywhere),
 //! heads and cylinders (an offset is an angle and a distance), and a write cache (a write costs
 //! its mechanical time at once). A transfer that starts where the last one ended goes on without
 //! a wait, as a disk's look-ahead buffer has it; after a sync it does not, since by then the place
-//! has gone by.
+//! has gone by. A sync is a command like others, which the head need not move for.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{BlockDevice, DeviceError, ReadRequest, WriteRequest};
+use crate::arm::{Disk, Place};
+use crate::seek_reads::SeekReads;
+use crate::{BlockDevice, DeviceError, Meanwhile, ReadQueue, ReadRequest, WriteRequest};
+
+/// Of all commands of one call.
+const TICKET: usize = 0;
 
 /// What the mechanics of a disk cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +40,20 @@ pub struct SeekModel {
     pub bytes_per_second: u64,
     /// What each transfer and each sync costs besides: command, controller, interface.
     pub overhead: Duration,
-    /// Whether a batch is served in the order of its offsets, upwards from the head and then once
-    /// more from the lowest (as the elevators of disks and kernels do), or as given.
+    /// Whether a batch is given to the disk in the order of its offsets, upwards from the head and then
+    /// once more from the lowest (as the elevators of kernels do), or as it is.
     pub elevator: bool,
-    /// Whether the thread sleeps as long as a transfer takes, besides counting it. Meanwhile
-    /// other threads wait: there is one arm.
+    /// How many commands the disk knows at a time, to choose the next from. Others wait in the order
+    /// in which they came; with 1, all are served in that order.
+    pub commands: usize,
+    /// Whether time passes really, besides being counted: whoever waits for a transfer sleeps.
     pub sleeps: bool,
 }
 
 impl SeekModel {
     /// A 3.5 inch disk of 7200 turns a minute, about as they come: a turn
-    /// 8.33 ms, seeks from 0.8 to 15.5 ms (8.6 ms in the mean over random places), 200 MB/s.
+    /// 8.33 ms, seeks from 0.8 to 15.5 ms (8.6 ms in the mean over random places), 200 MB/s, and 32
+    /// commands at a time, as with native command queueing.
     pub const DISK_7200: SeekModel = SeekModel {
         revolution: Duration::from_nanos(8_333_333),
         shortest_seek: Duration::from_micros(800),
@@ -50,8 +61,15 @@ impl SeekModel {
         bytes_per_second: 200_000_000,
         overhead: Duration::from_micros(100),
         elevator: true,
+        commands: 32,
         sleeps: false,
     };
+
+    /// The same model, with time that passes really.
+    #[must_use]
+    pub const fn sleeping(self) -> SeekModel {
+        SeekModel { sleeps: true, ..self }
+    }
 }
 
 impl Default for SeekModel {
@@ -63,13 +81,13 @@ impl Default for SeekModel {
 /// What was done so far, and what it cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeekStatistics {
-    /// Transfers that succeeded; each request of a batch counts.
+    /// Transfers that were done; each request of a batch counts, and each part of a queue's read.
     pub transfers: u64,
     /// Those of them that did not start where the last one had ended.
     pub seeks: u64,
     /// Bytes transferred.
     pub bytes: u64,
-    /// Syncs that succeeded.
+    /// Syncs that were done.
     pub syncs: u64,
     /// Time of the arm.
     pub seeking: Duration,
@@ -88,33 +106,18 @@ impl SeekStatistics {
     }
 }
 
-/// A device behind an arm.
+/// A device behind an arm. What it refuses or fails to do takes no time, unless it is a read of a queue
+/// or a write of a batch that the arm has begun.
 pub struct SeekingDevice<D> {
     inner: D,
-    model: SeekModel,
-    /// Held while a transfer sleeps, so that others wait for the arm.
-    arm: Mutex<Arm>,
-    /// Apart from the arm, so that it can be read while a transfer sleeps.
-    statistics: Mutex<SeekStatistics>,
-}
-
-/// Where the head is.
-#[derive(Default)]
-struct Arm {
-    at: u64,
-    /// Whether a transfer that starts at `at` needs no wait.
-    streaming: bool,
+    disk: Disk,
 }
 
 impl<D: BlockDevice> SeekingDevice<D> {
     /// Puts `inner` behind an arm that stands at its first byte.
     pub fn new(inner: D, model: SeekModel) -> SeekingDevice<D> {
-        SeekingDevice {
-            inner,
-            model,
-            arm: Mutex::new(Arm::default()),
-            statistics: Mutex::new(SeekStatistics::default()),
-        }
+        let disk = Disk::new(model, inner.capacity());
+        SeekingDevice { inner, disk }
     }
 
     /// The device that keeps the bytes.
@@ -129,57 +132,25 @@ impl<D: BlockDevice> SeekingDevice<D> {
 
     /// What was done so far, and what it cost.
     pub fn statistics(&self) -> SeekStatistics {
-        *self.counters()
+        self.disk.statistics()
     }
 
-    // Arm and statistics are whole after every statement, so panics elsewhere do them no harm.
-
-    fn arm(&self) -> MutexGuard<'_, Arm> {
-        self.arm.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn counters(&self) -> MutexGuard<'_, SeekStatistics> {
-        self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Charges for a transfer that was done.
-    fn charge(&self, arm: &mut Arm, offset: u64, length: u64) {
-        if length == 0 {
-            return;
-        }
-        let model = &self.model;
-        let mut counters = self.counters();
-        let before = counters.elapsed();
-        counters.transfers += 1;
-        counters.bytes += length;
-        counters.overhead += model.overhead;
-        if !arm.streaming || arm.at != offset {
-            counters.seeks += 1;
-            counters.seeking += model.seek(arm.at.abs_diff(offset), self.inner.capacity());
-            let now = counters.elapsed();
-            counters.turning += model.turn(now, offset);
-        }
-        counters.transferring += model.transfer(length);
-        let cost = counters.elapsed() - before;
-        drop(counters);
-        *arm = Arm { at: offset + length, streaming: true };
-        if model.sleeps {
-            std::thread::sleep(cost);
-        }
-    }
-
-    /// Requests in the order in which the arm serves them, by their offsets.
-    fn order(&self, arm: &Arm, offsets: impl Iterator<Item = u64>) -> Vec<usize> {
-        let mut order: Vec<(bool, u64, usize)> =
-            offsets.enumerate().map(|(index, offset)| (offset < arm.at, offset, index)).collect();
-        if self.model.elevator {
-            order.sort_unstable();
-        }
-        order.into_iter().map(|(_, _, index)| index).collect()
+    /// Lets the bytes be transferred and then the time pass that it takes, counted from before.
+    fn charge(
+        &self,
+        places: Vec<Place>,
+        transfer: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let came = self.disk.now();
+        transfer()?;
+        let mut commands = self.disk.commands();
+        commands.transfer_batch(TICKET, places, came);
+        commands.ended(usize::MAX);
+        Ok(())
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -192,7 +163,7 @@ fn fraction(value: u64, times: u64, of: u64) -> u64 {
 impl SeekModel {
     // Whole numbers only, so that every machine counts the same time.
 
-    fn seek(&self, distance: u64, capacity: u64) -> Duration {
+    pub(crate) fn seek(&self, distance: u64, capacity: u64) -> Duration {
         if distance == 0 {
             return Duration::ZERO;
         }
@@ -204,7 +175,7 @@ impl SeekModel {
     }
 
     /// How long, from `now` on, until the place at `offset` comes round.
-    fn turn(&self, now: Duration, offset: u64) -> Duration {
+    pub(crate) fn turn(&self, now: Duration, offset: u64) -> Duration {
         let turn = nanoseconds(self.revolution).max(1);
         let track = fraction(self.bytes_per_second, turn, 1_000_000_000).max(1);
         let place = fraction(turn, offset % track, track);
@@ -212,13 +183,27 @@ impl SeekModel {
         Duration::from_nanos((place + turn - head) % turn)
     }
 
-    fn transfer(&self, length: u64) -> Duration {
+    pub(crate) fn transfer(&self, length: u64) -> Duration {
         Duration::from_nanos(fraction(1_000_000_000, length, self.bytes_per_second))
     }
 }
 
-fn length_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> u64 {
-    pieces.map(|piece| piece.len() as u64).sum()
+fn place<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Place {
+    Place { offset, length: pieces.map(|piece| piece.len() as u64).sum() }
+}
+
+fn places_read(requests: &[ReadRequest<'_>]) -> Vec<Place> {
+    let place = |request: &ReadRequest<'_>| {
+        place(request.offset, request.into.iter().map(|piece| &**piece))
+    };
+    requests.iter().map(place).collect()
+}
+
+fn places_written(requests: &[WriteRequest<'_>]) -> Vec<Place> {
+    let place = |request: &WriteRequest<'_>| {
+        place(request.offset, request.from.iter().map(|piece| &**piece))
+    };
+    requests.iter().map(place).collect()
 }
 
 impl<D: BlockDevice> BlockDevice for SeekingDevice<D> {
@@ -231,54 +216,53 @@ impl<D: BlockDevice> BlockDevice for SeekingDevice<D> {
     }
 
     fn read(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), DeviceError> {
-        let length = length_of(into.iter().map(|piece| &**piece));
-        let mut arm = self.arm();
-        self.inner.read(offset, into)?;
-        self.charge(&mut arm, offset, length);
-        Ok(())
+        let place = place(offset, into.iter().map(|piece| &**piece));
+        self.charge(vec![place], || self.inner.read(offset, into))
     }
 
     fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {
-        let length = length_of(from.iter().map(|piece| &**piece));
-        let mut arm = self.arm();
-        self.inner.write(offset, from)?;
-        self.charge(&mut arm, offset, length);
-        Ok(())
+        let place = place(offset, from.iter().map(|piece| &**piece));
+        self.charge(vec![place], || self.inner.write(offset, from))
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
-        let mut arm = self.arm();
-        for index in self.order(&arm, requests.iter().map(|request| request.offset)) {
-            let request = &mut requests[index];
-            self.inner.read(request.offset, &mut request.into)?;
-            let length = length_of(request.into.iter().map(|piece| &**piece));
-            self.charge(&mut arm, request.offset, length);
-        }
-        Ok(())
+        self.charge(places_read(requests), || self.inner.read_batch(requests))
+    }
+
+    fn read_queue(&self) -> Box<dyn ReadQueue + '_> {
+        Box::new(SeekReads::new(self.inner.read_queue(), &self.disk))
+    }
+
+    fn has_deep_queue(&self) -> bool {
+        true
     }
 
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
-        let mut arm = self.arm();
-        for index in self.order(&arm, requests.iter().map(|request| request.offset)) {
-            let request = &requests[index];
-            self.inner.write(request.offset, &request.from)?;
-            let length = length_of(request.from.iter().map(|piece| &**piece));
-            self.charge(&mut arm, request.offset, length);
+        self.charge(places_written(requests), || self.inner.write_batch(requests))
+    }
+
+    fn write_batch_with(
+        &self,
+        requests: &[WriteRequest<'_>],
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<(), DeviceError> {
+        // Given before: the arm has something to do meanwhile.
+        let mut commands = self.disk.commands();
+        commands.transfer_batch(TICKET, places_written(requests), self.disk.now());
+        let written = self.inner.write_batch_with(requests, meanwhile);
+        if written.is_err() {
+            commands.withdraw(TICKET);
         }
-        Ok(())
+        commands.ended(usize::MAX);
+        written
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        let mut arm = self.arm();
+        let came = self.disk.now();
         self.inner.sync()?;
-        arm.streaming = false;
-        let mut counters = self.counters();
-        counters.syncs += 1;
-        counters.overhead += self.model.overhead;
-        drop(counters);
-        if self.model.sleeps {
-            std::thread::sleep(self.model.overhead);
-        }
+        let mut commands = self.disk.commands();
+        commands.sync(TICKET, came);
+        commands.ended(usize::MAX);
         Ok(())
     }
 }
@@ -368,7 +352,8 @@ mod tests {
     #[test]
     fn nearer_is_cheaper_and_the_elevator_goes_one_way() {
         let batch = |elevator| {
-            let device = disk(64 * GIB, SeekModel { elevator, ..SeekModel::DISK_7200 });
+            let model = SeekModel { elevator, commands: 1, ..SeekModel::DISK_7200 };
+            let device = disk(64 * GIB, model);
             let mut memory = AlignedBuffer::zeroed(64 * 4096);
             let mut requests: Vec<ReadRequest<'_>> = scattered(64, 64 * GIB)
                 .zip(memory.chunks_mut(4096))

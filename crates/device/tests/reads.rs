@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
+use std::time::Duration;
 
 use nasd_device::{
     AlignedBuffer, BlockDevice, DeviceError, FRAME_BYTES, FaultPlan, FaultyDevice, FileDevice,
     FileOptions, Frame, FramePool, FrameRead, MemoryDevice, Queue, ReadPart, SECTOR_BYTES,
+    SeekModel, SeekingDevice,
 };
 use proptest::prelude::*;
 
@@ -14,7 +16,17 @@ const SECTOR: u64 = SECTOR_BYTES as u64;
 const FRAME_SECTORS: usize = FRAME_BYTES / SECTOR_BYTES;
 const SECTORS: u64 = 4096;
 
-/// A device with a queue of its own, where the kernel has rings, and one without, that hold the same.
+/// A disk on which little time passes, but really.
+const QUICK: SeekModel = SeekModel {
+    revolution: Duration::from_micros(4),
+    shortest_seek: Duration::from_micros(1),
+    longest_seek: Duration::from_micros(10),
+    bytes_per_second: 20_000_000_000,
+    overhead: Duration::from_micros(1),
+    ..SeekModel::DISK_7200.sleeping()
+};
+
+/// Devices with a queue of their own, where the kernel has rings, and without one, that hold the same.
 fn devices(folder: &tempfile::TempDir) -> Vec<Box<dyn BlockDevice>> {
     let open = |name: &str, queue| {
         let options = FileOptions { allow_buffered: true, queue };
@@ -25,6 +37,8 @@ fn devices(folder: &tempfile::TempDir) -> Vec<Box<dyn BlockDevice>> {
         Box::new(open("auto", Queue::Auto)),
         Box::new(open("plain", Queue::Plain)),
         Box::new(MemoryDevice::new(SECTORS * SECTOR).unwrap()),
+        Box::new(SeekingDevice::new(open("counted", Queue::Auto), SeekModel::DISK_7200)),
+        Box::new(SeekingDevice::new(open("slept", Queue::Auto), QUICK)),
     ];
     let mut contents = AlignedBuffer::zeroed((SECTORS * SECTOR) as usize);
     for (sector, bytes) in (0..).zip(contents.chunks_mut(SECTOR_BYTES)) {
@@ -158,7 +172,7 @@ fn a_read_that_fails_fails_alone() {
     let pool = FramePool::new(8).unwrap();
     let mut devices = devices(&folder);
     // The file is cut short behind the devices' back.
-    for name in ["auto", "plain"] {
+    for name in ["auto", "plain", "counted", "slept"] {
         let file = std::fs::File::options().write(true).open(folder.path().join(name)).unwrap();
         file.set_len(100 * SECTOR).unwrap();
     }

@@ -17,6 +17,7 @@ use crate::extensions::Extensions;
 use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
 use crate::order::Orders;
+use crate::prefetching::Prefetching;
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
 use crate::{DriveOptions, Elsewhere, Environment, Extension, RegistrationError, ScrubPass};
@@ -46,6 +47,7 @@ pub struct Drive {
     pub(crate) scrub: ScrubProgress,
     pub(crate) orders: Orders,
     pub(crate) extensions: Extensions,
+    pub(crate) prefetching: Prefetching,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
@@ -89,6 +91,7 @@ impl Drive {
             scrub: ScrubProgress::default(),
             orders: Orders::new(started),
             extensions: Extensions::new(options.extension_bytes),
+            prefetching: Prefetching::new(store.cache_pressure().frames),
             instance: environment.random(),
             started,
             administration: Mutex::new(()),

@@ -8,9 +8,9 @@ use nasd_capability::Capability;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     Appended, BatchArguments, Batched, BlocksRequired, ComponentStatus, Copied, CreateArguments,
-    Created, EndwritesArguments, FastcopyArguments, Flushed, MapArguments, ObjectMap,
-    PunchArguments, RangeToCopy, ReadArguments, RemoveArguments, SeekArguments, SetattrArguments,
-    SetstripingArguments, WriteArguments, Written,
+    Created, EndwritesArguments, ExtensionWork, FastcopyArguments, Flushed, MapArguments,
+    ObjectMap, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments, SeekArguments,
+    SetattrArguments, SetstripingArguments, WriteArguments, Written,
 };
 use nasd_store::{Append, PartitionSpace, Space};
 use nasd_types::{Attributes, ByteRange, ObjectId, ObjectName, PartitionId, Timestamp};
@@ -38,6 +38,8 @@ pub struct Facts {
     pub bytes_written: u64,
     /// Each of them.
     pub components: Vec<ComponentStatus>,
+    /// What their extensions do, together.
+    pub extension_work: ExtensionWork,
 }
 
 /// A capability that was shown, and whose every check has passed.

@@ -24,6 +24,7 @@ mod metrics;
 mod operations;
 mod options;
 mod order;
+mod prefetching;
 #[cfg(test)]
 #[path = "../../types/tests/random/mod.rs"]
 mod random;

@@ -11,7 +11,7 @@ use nasd_transport::Server;
 use thiserror::Error;
 
 use crate::stopping::Stopping;
-use crate::{Drive, scrub};
+use crate::{Drive, prefetching, scrub};
 
 /// Pause after a step of writing back failed: what failed will most likely fail again.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -33,6 +33,7 @@ pub struct DriveServer {
     prepare: Option<JoinHandle<()>>,
     scrub: Option<JoinHandle<()>>,
     audit: Option<JoinHandle<()>>,
+    prefetch: Option<JoinHandle<()>>,
     stopping: Arc<Stopping>,
     address: SocketAddr,
 }
@@ -67,6 +68,8 @@ impl DriveServer {
         let scrub = scrub.inspect_err(|_| stopping.stop())?;
         let audit = start_audit(Arc::clone(&drive), Arc::clone(&stopping));
         let audit = audit.inspect_err(|_| stopping.stop())?;
+        let prefetch = prefetching::start(Arc::clone(&drive));
+        let prefetch = prefetch.inspect_err(|_| stopping.stop())?;
         let address = server.address();
         let drive_id = drive.identity.drive;
         tracing::info!(drive = %drive_id, %address, "serving");
@@ -78,6 +81,7 @@ impl DriveServer {
             prepare: Some(prepare),
             scrub,
             audit: Some(audit),
+            prefetch: Some(prefetch),
             stopping,
             address,
         })
@@ -128,12 +132,14 @@ impl DriveServer {
 
     fn stop_threads(&mut self) {
         self.stopping.stop();
+        self.drive.prefetching.stop();
         let threads = [
             (&mut self.write_back, "writes back"),
             (&mut self.settle, "settles"),
             (&mut self.prepare, "prepares the cache"),
             (&mut self.scrub, "scrubs"),
             (&mut self.audit, "keeps the audit trail"),
+            (&mut self.prefetch, "fetches what was hinted"),
         ];
         for (thread, does) in threads {
             if let Some(thread) = thread.take()

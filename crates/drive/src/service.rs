@@ -110,7 +110,7 @@ impl Drive {
             Ok(Procedure::Private) => private::execute(self, call),
             Ok(procedure) => {
                 let source = Source::Plain { head: call.head, arguments: call.arguments };
-                operations::execute(self, procedure, source)
+                operations::execute(self, procedure, source, call.presence)
             }
             Err(status) => Answer::Rejected(status),
         }

@@ -14,7 +14,7 @@ use common::*;
 use nasd_device::{BlockDevice, DeviceError, FRAME_BYTES, FrameRead, ReadEnd, ReadQueue};
 use nasd_drive::DriveOptions;
 use nasd_protocol::Status;
-use nasd_protocol::drive::{FlushpartitionArguments, Procedure, ReadArguments, SetattrArguments};
+use nasd_protocol::drive::{Procedure, ReadArguments, SetattrArguments};
 use nasd_transport::{ClientOptions, Connection};
 use nasd_types::{ByteRange, ObjectName, Protection, SetAttributes};
 use nasd_xdr::to_bytes;
@@ -100,26 +100,6 @@ impl ReadQueue for GatedReads<'_> {
         }
         self.inner.get_mut().unwrap().ended(least)
     }
-}
-
-/// A drive that has objects with contents, of which it knows nothing but that they are there.
-fn cold(
-    device: Arc<dyn BlockDevice>,
-    lengths: &[usize],
-) -> (TestDrive, Vec<(ObjectName, Vec<u8>)>) {
-    let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);
-    let objects: Vec<_> = (1..)
-        .zip(lengths)
-        .map(|(seed, &length)| {
-            let bytes = pattern(seed, length);
-            (drive.object_with(&bytes), bytes)
-        })
-        .collect();
-    let flush = FlushpartitionArguments { partition: PARTITION };
-    assert!(drive.by(Signer::working(), Procedure::Flushpartition, &flush).status.is_none());
-    drop(drive);
-    let drive = TestDrive::on(device, DriveOptions::default(), START + 3600 * SECOND);
-    (drive, objects)
 }
 
 fn bump(drive: &TestDrive, name: ObjectName) {

@@ -14,10 +14,12 @@ use nasd_filter::{
     Aggregate, Column, Comparison, Delimited, Expression, Format, Function, Item, Join, Literal,
     Merged, Options, Plan, Program, Select, Type, delimited_row,
 };
+use nasd_grep::{Pattern, Wanted};
 use nasd_protocol::drive::{
     DriveControl, ExtendArguments, Extended, Extension as Listed, ExtensionOutcome, Procedure,
     ReadArguments,
 };
+use nasd_protocol::packing::{Wish, put_wish, unpack};
 use nasd_protocol::{Region, Status};
 use nasd_types::{ByteRange, ObjectId, ObjectName, Rights};
 use nasd_xdr::from_bytes;
@@ -70,8 +72,9 @@ fn a_drive_lists_its_extensions_and_runs_them() {
     let checksum = Listed { number: 1, name: "checksum".to_owned(), revision: 1 };
     let scan = Listed { number: 2, name: "scan".to_owned(), revision: 1 };
     let grep = Listed { number: 3, name: "grep".to_owned(), revision: 1 };
+    let prefetch = Listed { number: 4, name: "prefetch".to_owned(), revision: 1 };
     let bad = Listed { number: BAD, name: "bad".to_owned(), revision: 3 };
-    assert_eq!(listed, [checksum, scan, grep, bad]);
+    assert_eq!(listed, [checksum, scan, grep, prefetch, bad]);
 
     let data = pattern(3, 9_500_000);
     let name = drive.object_with(&data[..4_000_000]);
@@ -202,6 +205,57 @@ fn a_filter_answers_instead_of_sending_the_bytes() {
     let no_column = select(Some(Expression::Column(7)), None);
     let wrong = scanning(name, ByteRange::new(0, bytes), bytes, no_column);
     assert!(refused(&wrong).contains("no column 7"));
+}
+
+/// What is told is the same in all forms, and packed where that is wished and makes it shorter.
+#[test]
+fn answers_are_packed_for_who_wishes_so() {
+    let drive = TestDrive::new();
+    let lines: Vec<String> = (0..60_000).map(|number| format!("{}\n", number % 50 + 80)).collect();
+    let data = lines.concat();
+    let name = drive.object_with(&data.as_bytes()[..100_000]);
+    drive.write(name, 100_000, &data.as_bytes()[100_000..]);
+    let bytes = data.len() as u64;
+    let all = ByteRange::new(0, bytes);
+    let select = Select { filter: above_100(), projection: None, limit: None };
+    let scan = scanning(name, all, bytes, Program::Select(select));
+    let pattern = Pattern { texts: vec!["1[0-9]5".to_owned()], ..Pattern::default() };
+    let search = nasd_grep::remote::Request { pattern, wanted: Wanted::default() };
+    let grep = ExtendArguments {
+        extension: nasd_grep::remote::EXTENSION,
+        revision: nasd_grep::remote::REVISION,
+        arguments: nasd_xdr::to_bytes(&search),
+        ..checksums(name, all, 0)
+    };
+    for plain in [scan, grep] {
+        let most = 2 << 20;
+        let ask = |wish: Option<Wish>, most: u32| {
+            let mut asked = ExtendArguments { most, ..plain.clone() };
+            if let Some(wish) = wish {
+                put_wish(wish, &mut asked.arguments);
+            }
+            let (extended, data) = call(&drive, Signer::working(), &asked);
+            let text = String::from_utf8_lossy(&data);
+            assert_eq!(extended.outcome, ExtensionOutcome::Done, "{text}");
+            assert!(data.len() <= most as usize);
+            (extended.position, data)
+        };
+        let (position, expected) = ask(None, most);
+        assert!(position == bytes && expected.len() > 10_000, "{}", expected.len());
+        let (_, data) = ask(Some(Wish::Plain), most);
+        let told = unpack(data, most as usize).unwrap();
+        assert!(told.data == expected && !told.was_packed && told.took.all > told.took.packing);
+        let (_, data) = ask(Some(Wish::Packed), most);
+        assert!(data.len() < expected.len() / 2, "{} of {}", data.len(), expected.len());
+        let told = unpack(data, most as usize).unwrap();
+        assert!(told.data == expected && told.was_packed);
+        assert!(told.took.all >= told.took.packing && !told.took.packing.is_zero());
+        // A wish that nobody knows.
+        let mut asked = ExtendArguments { most, ..plain.clone() };
+        asked.arguments.extend([0, 0, 0, 2]);
+        let (extended, _) = call(&drive, Signer::working(), &asked);
+        assert_eq!(extended.outcome, ExtensionOutcome::Refused);
+    }
 }
 
 #[test]

@@ -36,7 +36,8 @@ use nasd_protocol::{
 use nasd_rpc::{AuthSys, CallHead, OpaqueAuth, RecordParser, ReplyHead};
 use nasd_store::{FormatOptions, OpenOptions, Store, StoredKey};
 use nasd_transport::{
-    Answer, Arriving, Attempt, Call, Identity, Payload, Peer, Receive, Service, Standing, Waits,
+    Answer, Arriving, Attempt, Call, Identity, Payload, Peer, Presence, Receive, Service, Standing,
+    Waits,
 };
 use nasd_types::limits::{MAX_OBJECT_BYTES, MAX_RECORD_BYTES};
 use nasd_types::{
@@ -119,7 +120,8 @@ impl Bare {
             }
         };
         let (peer, standing) = (&peer, &self.standing);
-        let call = |payload| Call { head, arguments, payload, peer, standing };
+        let presence = Presence::ALWAYS;
+        let call = |payload| Call { head, arguments, payload, peer, standing, presence };
         Some(match self.drive.attempt(call(payload)) {
             Attempt::Answered(answer) => answer,
             Attempt::Waits(Waits::Alone, payload) => self.drive.execute(call(payload)),

@@ -1,9 +1,10 @@
 //! A batch: up to 1024 whole records that lie one after the other in one slice.
 
+use crate::columnar::ColumnBatch;
 use crate::format::Format;
 use crate::vector::BATCH;
 
-/// The bytes of a batch and what is known of its records.
+/// The bytes of a batch, or its columns, and what is known of its records.
 #[derive(Clone, Copy)]
 pub(crate) struct Batch<'a> {
     /// From the first record's beginning to the last one's end, at least.
@@ -13,6 +14,8 @@ pub(crate) struct Batch<'a> {
     /// Records.
     pub(crate) count: usize,
     pub(crate) bounds: &'a Bounds,
+    /// What there is instead of bytes that are records; `bytes` are those of its texts then.
+    pub(crate) columns: Option<&'a ColumnBatch>,
 }
 
 /// Where the records of a batch begin and end; offsets in the batch's bytes.
@@ -115,6 +118,6 @@ fn skips_blanks(format: &Format) -> bool {
     match format {
         Format::Delimited(delimited) => delimited.columns.len() > 1,
         Format::JsonLines(_) => true,
-        Format::Fixed(_) => false,
+        Format::Fixed(_) | Format::Columns(_) => false,
     }
 }

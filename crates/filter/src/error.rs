@@ -68,6 +68,9 @@ pub enum ParameterError {
         /// The type on its right.
         right: Type,
     },
+    /// A record is to be given as it stands that has no bytes of its own.
+    #[error("records that come as columns have no bytes of their own: name what is to be given")]
+    NoRecord,
     /// A pattern ends with its escape character.
     #[error("the pattern of a LIKE ends with its escape character")]
     Pattern,
@@ -112,6 +115,14 @@ pub enum ScanError {
     Record {
         /// Where the record begins in the file, in bytes.
         offset: u64,
+        /// What is the matter with it.
+        fault: Fault,
+    },
+    /// The same of records that come as columns.
+    #[error("record {number}: {fault}")]
+    Row {
+        /// How many records are before it.
+        number: u64,
         /// What is the matter with it.
         fault: Fault,
     },

@@ -1,6 +1,7 @@
 //! Runs compiled steps over a batch of records.
 
 use crate::batch::Batch;
+use crate::columnar;
 use crate::compile::{Code, Conjunct, Load, Register, Step};
 use crate::delimited;
 use crate::error::Fault;
@@ -167,6 +168,7 @@ impl Machine {
             Format::JsonLines(format) => {
                 json::load(format, loads, batch, selection, vectors, scratch, mark);
             }
+            Format::Columns(_) => columnar::load(batch.columns, loads, selection, vectors, mark),
         }
         self.drop_bad();
     }

@@ -1,4 +1,4 @@
-//! How the bytes of a file are records: of fixed size, lines of delimited text, or lines of JSON.
+//! How the bytes of a file are records: of fixed size, lines of delimited text, or lines of JSON; or that they come as columns.
 
 use crate::error::ParameterError;
 
@@ -16,6 +16,8 @@ pub enum Format {
     Delimited(Delimited),
     /// Lines, each of them a JSON object.
     JsonLines(JsonLines),
+    /// Columns that somebody else has read from the file. Drives don't do that.
+    Columns(Columns),
 }
 
 /// Records of one size: the sum of their fields'.
@@ -80,7 +82,15 @@ pub struct JsonLines {
     pub columns: Vec<Column>,
 }
 
-/// A column of a text format.
+/// Records without bytes of their own, whose values come in a [`ColumnBatch`](crate::ColumnBatch): a program over them says what
+/// is to be given of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// The columns in their order.
+    pub columns: Vec<Column>,
+}
+
+/// A column of a text format, or of what comes as columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Its name; in JSON the member's, in UTF-8.
@@ -92,7 +102,7 @@ pub struct Column {
 nasd_xdr::xdr_enum! {
     /// The type of a value; every type has NULL too.
     pub enum Type {
-        /// True or false. No column is of it.
+        /// True or false. Only what comes as columns has columns of it.
         Bool = 0,
         /// An `i64`.
         Int = 1,
@@ -159,7 +169,8 @@ impl Format {
         match self {
             Format::Fixed(fixed) => fixed.fields.len(),
             Format::Delimited(Delimited { columns, .. })
-            | Format::JsonLines(JsonLines { columns }) => columns.len(),
+            | Format::JsonLines(JsonLines { columns })
+            | Format::Columns(Columns { columns }) => columns.len(),
         }
     }
 
@@ -168,7 +179,8 @@ impl Format {
         match self {
             Format::Fixed(fixed) => fixed.fields.get(index).map(|field| field.name.as_str()),
             Format::Delimited(Delimited { columns, .. })
-            | Format::JsonLines(JsonLines { columns }) => {
+            | Format::JsonLines(JsonLines { columns })
+            | Format::Columns(Columns { columns }) => {
                 columns.get(index).map(|column| column.name.as_str())
             }
         }
@@ -179,9 +191,8 @@ impl Format {
         match self {
             Format::Fixed(fixed) => fixed.fields.get(index).map(|field| field.kind.value_type()),
             Format::Delimited(Delimited { columns, .. })
-            | Format::JsonLines(JsonLines { columns }) => {
-                columns.get(index).map(|column| column.kind)
-            }
+            | Format::JsonLines(JsonLines { columns })
+            | Format::Columns(Columns { columns }) => columns.get(index).map(|column| column.kind),
         }
     }
 
@@ -201,7 +212,7 @@ impl Format {
             if name.is_empty() || name.len() > MAX_NAME_BYTES || !names.insert(name) {
                 return Err(ParameterError::ColumnName { index });
             }
-            if self.column_type(index) == Some(Type::Bool) {
+            if self.column_type(index) == Some(Type::Bool) && !matches!(self, Format::Columns(_)) {
                 return Err(ParameterError::ColumnKind { index });
             }
         }
@@ -213,7 +224,7 @@ impl Format {
                 }
             }
             Format::Delimited(delimited) => delimited.check_bytes(),
-            Format::JsonLines(_) => Ok(()),
+            Format::JsonLines(_) | Format::Columns(_) => Ok(()),
         }
     }
 }

@@ -15,6 +15,7 @@
 mod aggregate;
 mod arena;
 mod batch;
+mod columnar;
 mod compile;
 mod delimited;
 mod error;
@@ -31,6 +32,8 @@ mod list;
 mod merge;
 mod number;
 mod output;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 mod plan;
 pub mod remote;
 mod row;
@@ -42,18 +45,19 @@ mod vector;
 mod wire;
 
 pub use aggregate::{MAX_KEY_BYTES, Value};
+pub use columnar::{BATCH_RECORDS, ColumnBatch, ColumnValue};
 pub use error::{Fault, Limit, MergeError, ParameterError, ScanError};
 pub use expression::{
     Arithmetic, Comparison, Expression, Literal, MAX_DEPTH, MAX_LIKE_STEPS, MAX_NODES,
     MAX_TEXT_BYTES,
 };
 pub use format::{
-    Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS, MAX_NAME_BYTES,
-    Type,
+    Column, Columns, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS,
+    MAX_NAME_BYTES, Type,
 };
 pub use guess::guess_columns;
 pub use join::{Counts, Join};
-pub use merge::{Merge, Merged, Seams, first_rows};
+pub use merge::{Merge, Merged, Seams, first_rows, row_bytes};
 pub use output::Output;
 pub use plan::{
     Aggregate, Checked, Function, Item, MAX_BYTES, MAX_ITEMS, MAX_KEPT, MAX_KEYS, MAX_PROJECTION,

@@ -257,7 +257,7 @@ pub fn first_rows<'a>(checked: &Checked, rows: &'a [u8], count: u64) -> &'a [u8]
         // Lines of the file hold no line end, whatever their quotes.
         _ if !projected => None,
         Format::Delimited(format) => Some(format.quote.unwrap_or(b'"')),
-        Format::JsonLines(_) => Some(b'"'),
+        Format::JsonLines(_) | Format::Columns(_) => Some(b'"'),
     };
     let (mut left, mut quoted) = (count, false);
     for (at, &byte) in rows.iter().enumerate() {
@@ -273,8 +273,8 @@ pub fn first_rows<'a>(checked: &Checked, rows: &'a [u8], count: u64) -> &'a [u8]
     rows
 }
 
-/// Bytes of a row of fixed records: they are all the same.
-fn row_bytes(checked: &Checked) -> usize {
+/// Bytes of each row of fixed records, which are all the same; 0 of other formats.
+pub fn row_bytes(checked: &Checked) -> usize {
     let Format::Fixed(fixed) = &checked.plan().format else {
         return 0;
     };

@@ -185,6 +185,14 @@ impl Plan {
             let longest = u64::from(options.longest_record);
             bounds("bytes of a record", fixed.record_bytes() as u64, 1, longest)?;
         }
+        let is_record = match &self.program {
+            Program::Select(select) => select.projection.is_none(),
+            Program::Top(top) => top.projection.is_none(),
+            Program::Aggregate(_) => false,
+        };
+        if is_record && matches!(self.format, Format::Columns(_)) {
+            return Err(ParameterError::NoRecord);
+        }
         if let Some(projection) = self.program.projection() {
             bounds("expressions", projection.len() as u64, 1, MAX_PROJECTION as u64)?;
         }
@@ -218,6 +226,14 @@ impl Checked {
     /// those of its keys and of the items' arguments (a boolean where there is none).
     pub fn result_types(&self) -> Vec<Type> {
         self.code().outputs.iter().map(|output| output.kind).collect()
+    }
+
+    /// The columns that the program looks at, ascending.
+    pub fn needed_columns(&self) -> Vec<usize> {
+        let loads = self.code().filter_loads.iter().chain(&self.code().rest_loads);
+        let mut columns: Vec<usize> = loads.map(|load| load.column).collect();
+        columns.sort_unstable();
+        columns
     }
 
     /// All the bytes of memory that a scan will ever use.

@@ -49,7 +49,9 @@ impl Rows<'_> {
                 let quote = format.quote.unwrap_or(b'"');
                 self.put_line(outcomes, format.delimiter, quote, index, sink);
             }
-            Format::JsonLines(_) => self.put_line(outcomes, b',', b'"', index, sink),
+            Format::JsonLines(_) | Format::Columns(_) => {
+                self.put_line(outcomes, b',', b'"', index, sink)
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::aggregate::Groups;
 use crate::batch::{Batch, Bounds, Cut};
+use crate::columnar::ColumnBatch;
 use crate::compile::Outcome;
 use crate::error::{Fault, ScanError};
 use crate::evaluate::Machine;
@@ -249,6 +250,44 @@ impl Scan {
         self.guarded(|scan| scan.feed_all(bytes, output))
     }
 
+    /// Takes the next records of the piece, which come as columns. Offsets count records then: those of pieces, of what is told and
+    /// of errors. Of a batch that was not taken whole ([`Fed::Full`]) the same is fed again.
+    ///
+    /// # Errors
+    ///
+    /// As `feed`.
+    pub fn feed_columns(
+        &mut self,
+        batch: &ColumnBatch,
+        output: &mut Output<'_>,
+    ) -> Result<Fed, ScanError> {
+        self.guarded(|scan| scan.feed_batch(batch, output))
+    }
+
+    fn feed_batch(
+        &mut self,
+        batch: &ColumnBatch,
+        output: &mut Output<'_>,
+    ) -> Result<Fed, ScanError> {
+        match self.mode {
+            Mode::Done => return Ok(Fed::Done),
+            Mode::Records if self.is_columns() => {}
+            _ => return Err(ScanError::Order("columns where there are none")),
+        }
+        if self.pending.is_none() && batch.count() > 0 {
+            let cut = self.bounds.cut_fixed(batch.count(), 1);
+            self.start_batch(batch.text(), cut, false, Some(batch))?;
+        }
+        if !self.emit(batch.text(), output)? {
+            return Ok(Fed::Full { consumed: 0 });
+        }
+        Ok(if self.mode == Mode::Done { Fed::Done } else { Fed::All })
+    }
+
+    fn is_columns(&self) -> bool {
+        matches!(self.checked.plan().format, Format::Columns(_))
+    }
+
     /// Ends the piece: afterwards [`report`](Self::report) is whole.
     ///
     /// # Errors
@@ -374,6 +413,9 @@ impl Scan {
     }
 
     fn feed_all(&mut self, bytes: &[u8], output: &mut Output<'_>) -> Result<Fed, ScanError> {
+        if self.is_columns() {
+            return Err(ScanError::Order("bytes where columns are"));
+        }
         let mut at = 0;
         loop {
             let rest = &bytes[at..];
@@ -477,7 +519,7 @@ impl Scan {
             cut = self.bounds.cut_lines(window, format, self.longest);
         }
         if cut.count > 0 {
-            self.start_batch(&bytes[..cut.bytes], cut, false)?;
+            self.start_batch(&bytes[..cut.bytes], cut, false, None)?;
             let taken = if self.pending.is_some() { 0 } else { cut.bytes };
             return Ok(taken);
         }
@@ -531,16 +573,22 @@ impl Scan {
             self.carry.clear();
             return Ok(());
         }
-        self.start_batch(&[], cut, true)
+        self.start_batch(&[], cut, true, None)
     }
 
     /// Evaluates a batch. Of a Select it is pending then, otherwise it is done.
-    fn start_batch(&mut self, bytes: &[u8], cut: Cut, carried: bool) -> Result<(), ScanError> {
+    fn start_batch(
+        &mut self,
+        bytes: &[u8],
+        cut: Cut,
+        carried: bool,
+        columns: Option<&ColumnBatch>,
+    ) -> Result<(), ScanError> {
         let Scan { checked, machine, bounds, carry, task, .. } = self;
         let (plan, code) = (checked.plan(), checked.code());
         let offset = if carried { self.carry_offset } else { self.position };
         let bytes = if carried { carry.as_slice() } else { bytes };
-        let batch = Batch { bytes, offset, count: cut.count, bounds };
+        let batch = Batch { bytes, offset, count: cut.count, bounds, columns };
         let longest = cut.overlong.then_some(self.longest);
         let fault = machine.run(&plan.format, code, &batch, longest, plan.options.strict);
         match task {
@@ -572,7 +620,7 @@ impl Scan {
         let projection: Option<&[Outcome]> = plan.program.projection().map(|_| &code.outputs[..]);
         let bytes = if pending.carried { carry.as_slice() } else { input };
         let count = pending.cut.count;
-        let batch = Batch { bytes, offset: 0, count, bounds };
+        let batch = Batch { bytes, offset: 0, count, bounds, columns: None };
         let rows = Rows { format: &plan.format, projection, machine, batch };
         let selected = machine.selected().as_slice();
         let before = output.len();
@@ -628,7 +676,10 @@ impl Scan {
         let first = if carried { self.carry_offset } else { self.position };
         if let Some((index, fault)) = fault {
             let offset = first + u64::from(self.bounds.starts[index]);
-            return Err(ScanError::Record { offset, fault });
+            return Err(match self.is_columns() {
+                true => ScanError::Row { number: offset, fault },
+                false => ScanError::Record { offset, fault },
+            });
         }
         self.report.records += seen as u64;
         self.report.bad += self.machine.bad_before(seen) as u64;

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = Path::new(directory);
     let options = options.iter().map(Into::into).collect();
     let link = Link::of(mbit.parse::<u64>()? * 1_000_000);
-    let plan = CellPlan { drives: drives.parse()?, options, link };
+    let plan = CellPlan { drives: drives.parse()?, options, drive_options: Vec::new(), link };
     let mut cell = HostedCell::start(Path::new(nasd), &directory.join("cell"), &plan)?;
     for client in 0..clients.parse()? {
         let host = cell.client_host(&format!("client{client}"))?;

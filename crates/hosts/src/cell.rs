@@ -12,11 +12,16 @@ use crate::{Host, HostError, Link, Network, Process};
 pub struct CellPlan {
     /// How many drives it has, apart from a virtual one.
     pub drives: u32,
-    /// Further options of `nasd up`, as for striping, sizes and caches.
+    /// Further options of `nasd up`, as for striping, sizes and caches. With `--emulate-disk`, every drive has it.
     pub options: Vec<OsString>,
+    /// Further options of `nasd drive serve`, as for slower devices.
+    pub drive_options: Vec<OsString>,
     /// The link of each host.
     pub link: Link,
 }
+
+/// The option by which a drive is as slow as a disk.
+const EMULATE_DISK: &str = "--emulate-disk";
 
 /// Where spares listen.
 const SPARE_PORT: u16 = 7390;
@@ -36,6 +41,7 @@ pub struct HostedCell {
     program: PathBuf,
     directory: PathBuf,
     link: Link,
+    drive_options: Vec<OsString>,
     mounts: Vec<Mounted>,
     managers: Vec<Process>,
     drives: Vec<Process>,
@@ -59,6 +65,12 @@ struct Described {
     device: String,
     cache: String,
     is_virtual: bool,
+}
+
+/// Further options of a cell's drives.
+fn drive_options(plan: &CellPlan) -> Vec<OsString> {
+    let disk = plan.options.iter().filter(|option| *option == EMULATE_DISK);
+    disk.chain(&plan.drive_options).cloned().collect()
 }
 
 impl HostedCell {
@@ -85,6 +97,7 @@ impl HostedCell {
             program: program.to_owned(),
             directory: directory.to_owned(),
             link: plan.link,
+            drive_options: drive_options(plan),
             mounts: Vec::new(),
             managers: Vec::new(),
             drives: Vec::new(),
@@ -109,6 +122,7 @@ impl HostedCell {
         let mut command = self.drive_hosts[host].command(&self.program);
         command.args(["drive", "serve"]).arg(self.directory.join(&drive.device));
         command.args(["--listen", &drive.address, "--cache", &drive.cache]);
+        command.args(&self.drive_options);
         self.drives.push(Process::start(&name, &self.log(&name), command)?);
         Ok(())
     }

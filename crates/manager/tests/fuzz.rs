@@ -47,8 +47,8 @@ use nasd_protocol::manager::{
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Payload, Peer, Receive,
-    Service, Standing,
+    AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Payload, Peer, Presence,
+    Receive, Service, Standing,
 };
 use nasd_types::{AppendToken, DriveId, ObjectId, Rights, SeekTarget, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrEncode, from_bytes, to_bytes};
@@ -215,8 +215,9 @@ impl Bare {
         let Some((arguments, payload)) = received(&self.service, &head, arguments, &from) else {
             return 3 << 48;
         };
-        let standing = &self.standing;
-        let call = |payload| Call { head: &head, arguments, payload, peer: &from, standing };
+        let (standing, presence) = (&self.standing, Presence::ALWAYS);
+        let call =
+            |payload| Call { head: &head, arguments, payload, peer: &from, standing, presence };
         let answer = match self.service.attempt(call(payload)) {
             Attempt::Answered(answer) => answer,
             Attempt::Waits(_, payload) => self.service.execute(call(payload)),

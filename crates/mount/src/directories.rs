@@ -12,6 +12,8 @@ use nasd_fuse::{Attributes, Errno, FileKind, Listing};
 
 use crate::attributes::{errno, kind};
 use crate::callers::Who;
+use crate::files::OpenedFile;
+use crate::hints::{Base, StreamOfHints};
 use crate::inodes;
 use crate::names::Told;
 use crate::state::KnownListing;
@@ -34,6 +36,13 @@ pub(crate) struct OpenDirectory {
     handle: FileHandle,
     who: Who,
     page: Mutex<Page>,
+    hints: StreamOfHints,
+}
+
+impl OpenDirectory {
+    fn new(ino: u64, handle: FileHandle, who: Who) -> OpenDirectory {
+        OpenDirectory { ino, handle, who, page: Mutex::default(), hints: StreamOfHints::default() }
+    }
 }
 
 /// What was listed last.
@@ -94,7 +103,7 @@ impl Tree {
     /// Begins to list a directory.
     pub(crate) fn opendir(&self, who: Who, ino: u64) -> Result<u64, Errno> {
         let handle = self.handle(ino)?;
-        Ok(self.directories.insert(OpenDirectory { ino, handle, who, page: Mutex::default() }))
+        Ok(self.directories.insert(OpenDirectory::new(ino, handle, who)))
     }
 
     /// The directories that are open.
@@ -110,9 +119,25 @@ impl Tree {
     pub(crate) fn reopen_directory(&self, known: KnownListing) {
         if let Ok(handle) = self.handle(known.ino) {
             let who = Who { uid: known.uid, gid: known.gid, thread: 0, exact: false };
-            let (ino, page) = (known.ino, Mutex::default());
-            self.directories.insert_at(known.number, OpenDirectory { ino, handle, who, page });
+            let open = OpenDirectory::new(known.ino, handle, who);
+            self.directories.insert_at(known.number, open);
         }
+    }
+
+    /// Takes hints of files in and under an open directory.
+    pub(crate) fn hint_directory(
+        &self,
+        directory: &OpenDirectory,
+        who: Who,
+        data: &[u8],
+    ) -> Result<i32, Errno> {
+        let base = Base::Directory(directory.handle);
+        directory.hints.take(&self.clerk, &self.callers.get(who), &base, data)
+    }
+
+    /// Takes hints of an open file.
+    pub(crate) fn hint_file(&self, file: &OpenedFile, data: &[u8]) -> Result<i32, Errno> {
+        file.hints.take(&self.clerk, &file.caller, &Base::File(&file.open), data)
     }
 
     /// Fills `listing` with the entries from `position` on.

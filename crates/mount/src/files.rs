@@ -22,6 +22,7 @@ use nasd_types::ByteRange;
 use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
+use crate::hints::StreamOfHints;
 use crate::inodes;
 use crate::names::Told;
 use crate::pages::ON_ITS_WAY;
@@ -51,6 +52,7 @@ pub(crate) struct OpenedFile {
     pub(crate) unprivileged: AtomicU64,
     /// Who has taken locks by it.
     pub(crate) lockers: Mutex<HashSet<(LockKind, u64)>>,
+    pub(crate) hints: StreamOfHints,
 }
 
 /// Counts an opening from before it is made, so that the file is not removed meanwhile.
@@ -118,6 +120,7 @@ impl OpenedFile {
             was_read,
             unprivileged,
             lockers,
+            hints: StreamOfHints::default(),
         }
     }
 

@@ -8,15 +8,16 @@ use std::time::Instant;
 use nasd_clerk::NewMode;
 use nasd_fuse::{
     Attributes, AttributesFor, Bytes, Context, CopyFileRange, CopyReply, Created, Directory, Done,
-    Entry, Errno, Fallocate, Filesystem, InitFlags, Listing, Lock, LockFound, NewName, Offset,
-    Opened, OpenedFlags, Payload, Read, Release, Reply, SetAttributes, StatFs, Statx, StatxAsked,
-    Wanted, Write, Written, Xattr,
+    Entry, Errno, Fallocate, Filesystem, InitFlags, Ioctl, IoctlAnswer, Listing, Lock, LockFound,
+    NewName, Offset, Opened, OpenedFlags, Payload, Read, Release, Reply, SetAttributes, StatFs,
+    Statx, StatxAsked, Wanted, Write, Written, Xattr,
 };
 
 use crate::attributes::Changes;
 use crate::callers::Who;
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
+use crate::hints;
 use crate::interrupts::Interrupter;
 use crate::names::{ATTRIBUTE_TTL, Told};
 use crate::pages;
@@ -437,6 +438,35 @@ impl Filesystem for VolumeFilesystem {
         let lane = if nameless { Lane::Names } else { self.tree.lane(node) };
         let tree = Arc::clone(&self.tree);
         self.dispatcher.run(lane, move || tree.release(release.handle));
+    }
+
+    fn ioctl(
+        &self,
+        context: &Context,
+        _node: u64,
+        ioctl: Ioctl,
+        data: &[u8],
+        reply: Reply<IoctlAnswer>,
+    ) {
+        if ioctl.command != hints::COMMAND {
+            return reply.error(Errno::ENOTTY);
+        }
+        let (who, data) = (who(context), data.to_vec());
+        let answer = |reply: Reply<IoctlAnswer>, taken| match taken {
+            Ok(taken) => reply.result(taken, &[]),
+            Err(error) => reply.error(error),
+        };
+        if ioctl.flags & hints::OF_A_DIRECTORY == 0 {
+            return self.on_open_file(context, ioctl.handle, move |tree, file| {
+                answer(reply, file.and_then(|file| tree.hint_file(file, &data)));
+            });
+        }
+        let Some(directory) = self.tree.directories.get(ioctl.handle) else {
+            return reply.error(Errno::EBADF);
+        };
+        self.on_names(context, move |tree| {
+            answer(reply, tree.hint_directory(&directory, who, &data));
+        });
     }
 
     fn fallocate(&self, context: &Context, _node: u64, asked: Fallocate, reply: Reply<Done>) {

@@ -13,6 +13,8 @@ mod dispatch;
 mod error;
 mod files;
 mod filesystem;
+mod hinting;
+mod hints;
 mod inodes;
 mod interrupts;
 mod locks;
@@ -37,6 +39,7 @@ mod xattrs;
 
 pub use accessed::AccessTimes;
 pub use error::MountError;
+pub use hinting::HintRequest;
 pub use mount::{Mount, MountHandle, MountMetrics};
 pub use options::{DataPath, MetricsAddress, MountOptions, UnknownOption};
 pub use unmount::unmount;

@@ -6,6 +6,7 @@ mod check;
 mod component;
 mod grep;
 mod helper;
+mod hint;
 mod key;
 mod member;
 mod object;
@@ -19,6 +20,7 @@ pub use check::CheckArguments;
 pub use component::{AddArguments, DrainArguments, StripingSetArguments};
 pub use grep::{GrepArguments, MatchingArguments, ShowingArguments};
 pub use helper::{MOUNT_NAME, MountHelper, UmountHelper, Wanted, helper_name};
+pub use hint::HintArguments;
 pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{
@@ -28,8 +30,8 @@ pub use partition::{DriveArguments, KeyName, PartitionCommand};
 pub use scan::{FormatArguments, RecordFormat, ScanArguments};
 pub use volume::{Spread, VolumeCommand};
 
-use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nasd_cell::parse_protection;
 use nasd_clerk::Route;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -148,6 +150,8 @@ pub enum Command {
     Scan(ScanArguments),
     /// Have the drives search files for lines that match a regular expression; letters as those of grep.
     Grep(GrepArguments),
+    /// Tell a mount what will be read, in order, so that it is there when it is.
+    Hint(HintArguments),
     /// Show what a file is and where it lies.
     Stat {
         /// VOLUME:/path.
@@ -270,6 +274,9 @@ pub struct UpArguments {
     /// Mount the volume here too.
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,
+    /// Each drive is as slow as a disk of 7200 turns a minute: for trying out and measuring.
+    #[arg(long)]
+    pub emulate_disk: bool,
     /// Serve metrics too, at /metrics: the manager's on this port, those of drive N on this port plus N.
     #[arg(long, value_name = "PORT")]
     pub metrics_base_port: Option<u16>,
@@ -440,6 +447,9 @@ pub struct DriveServeArguments {
     /// Bytes of data cache.
     #[arg(long, default_value = "256M", value_parser = parse_size)]
     pub cache: u64,
+    /// Read from the device no more than so many bytes a second, to measure as with a slower one.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, hide = true)]
+    pub device_rate: Option<u64>,
     /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
     /// who can reach it.
     #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
@@ -450,6 +460,10 @@ pub struct DriveServeArguments {
     /// Refuse another drive.
     #[arg(long, value_name = "DRIVE-ID")]
     pub expect_drive: Option<String>,
+    /// Every read, write and sync takes as long as on a disk of 7200 turns a minute: for trying out and
+    /// measuring.
+    #[arg(long)]
+    pub emulate_disk: bool,
 }
 
 /// `nasd manager`.
@@ -495,6 +509,9 @@ pub struct BenchArguments {
     /// Where the device file and the limits' files go: the disk that is measured.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Each drive is as slow as a disk of 7200 turns a minute; the limits are not.
+    #[arg(long)]
+    pub emulate_disk: bool,
     /// Draw the figures of the rows that differ in the number of clients alone into this directory.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
@@ -516,7 +533,7 @@ pub struct DemoArguments {
 
 /// An interval as `cell.toml` has it.
 fn interval(text: &str) -> Result<String, String> {
-    crate::time::parse_interval(text).map(|_| text.to_owned())
+    nasd_cell::time::parse_interval(text).map(|_| text.to_owned())
 }
 
 /// Bytes from `512`, `64K`, `10M`, `8G` or `1T` (powers of 1024).

@@ -1,11 +1,11 @@
 //! Becoming the administrator of one running drive: where it is, and by which key it is asked.
 
 use crate::arguments::{DriveArguments, KeyName};
-use crate::cell::{
+use nasd_capability::SecretKey;
+use nasd_cell::session::COMMAND_DEADLINE;
+use nasd_cell::{
     Cell, CellError, DriveConfig, KeyPlace, KeyTurn, MasterKeys, master_keys_path, read_key_file,
 };
-use crate::session::COMMAND_DEADLINE;
-use nasd_capability::SecretKey;
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_types::{DriveId, PartitionId, Protection};
 use std::error::Error;

@@ -1,7 +1,6 @@
 //! The `nasd` command.
 
 mod arguments;
-mod cell;
 mod commands;
 mod descriptors;
 mod detach;
@@ -12,12 +11,9 @@ mod memory;
 mod metrics;
 mod notify;
 mod output;
-mod session;
 mod shared_file;
 mod shutdown;
 mod supervisor;
-mod terminal;
-mod time;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! One file, used by a capability alone: no account, no cell, no file manager. Straight to the drive.
 
-use crate::session::COMMAND_DEADLINE;
-use crate::time::utc;
 use nasd_capability::{Capability, CapabilityUrl, Delegated, TEXT_PREFIX, TextError, URL_PREFIX};
+use nasd_cell::session::COMMAND_DEADLINE;
+use nasd_cell::time::utc;
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_protocol::Status;
 use nasd_protocol::manager::IssuedCapability;

@@ -1,6 +1,6 @@
 //! Waiting for the signals that end a server.
 
-use crate::terminal::hand_over_signals;
+use nasd_cell::terminal::hand_over_signals;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;

@@ -535,3 +535,32 @@ fn up_passes_metrics_ports_on() {
     up.arg("up").arg(&cell).args(["--metrics-base-port", "65534"]);
     assert_refused(&finish(up), &["--metrics-base-port 65534", "drive 2"]);
 }
+
+#[test]
+fn drives_of_a_cell_are_as_slow_as_disks_when_they_are_started_so() {
+    let scratch = scratch();
+    let cell = scratch.path().join("cell");
+    let slow = |drive: u64| {
+        let log = fs::read_to_string(cell.join(format!("log/drive-{drive}.log"))).unwrap();
+        log.matches("--emulate-disk").count()
+    };
+    let run = |arguments: &[&str]| {
+        let mut command = nasd();
+        command.args(arguments).arg(&cell);
+        finish_with(command, &[]);
+    };
+    let base = free_ports(3).to_string();
+    let mut up = vec!["up", "--drives", "2", "--size", "64M", "--base-port", &base, "--detach"];
+    for options in [&["--emulate-disk"][..], &[]] {
+        up.extend(options);
+        run(&up);
+        up.truncate(8);
+        let file = scratch.path().join("file");
+        fs::write(&file, noise(7, 100_000)).unwrap();
+        let mut cp = nasd();
+        cp.arg("cp").arg(&file).args(["main:/file", "--cell"]).arg(&cell);
+        finish_with(cp, &[]);
+        run(&["down"]);
+        assert_eq!((slow(1), slow(2)), (1, 1), "once, by the first start");
+    }
+}

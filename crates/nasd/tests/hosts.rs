@@ -16,7 +16,7 @@ const MBIT: u64 = 1_000_000;
 fn start(directory: &Path, drives: u32, stripe: &str) -> HostedCell {
     let options = format!("--size 256M --cache 64M --stripe {stripe}");
     let options = options.split_whitespace().map(Into::into).collect();
-    let plan = CellPlan { drives, options, link: Link::of(400 * MBIT) };
+    let plan = CellPlan { drives, options, drive_options: Vec::new(), link: Link::of(400 * MBIT) };
     HostedCell::start(Path::new(env!("CARGO_BIN_EXE_nasd")), &directory.join("cell"), &plan)
         .unwrap()
 }

@@ -242,3 +242,46 @@ fn others_than_the_owner_are_told_sums_alone() {
     assert_eq!(told["clients"].as_array().unwrap().len(), 0);
     assert_eq!(told["manager"]["operations"].as_array().unwrap().len(), 0);
 }
+
+/// The jobs of all drives, as `nasd top` tells them.
+fn jobs(cell: &TestCell) -> Vec<serde_json::Value> {
+    let output = cell.nasd(&["top", "--once", "--json", "--interval", "0.1"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of_drive = |drive: &serde_json::Value| {
+        let extensions = &drive["extensions"];
+        let jobs = extensions["jobs"].as_array().unwrap().clone();
+        let granted = extensions["granted_bytes"].as_u64().unwrap();
+        assert!(granted <= extensions["memory_bytes"].as_u64().unwrap());
+        jobs
+    };
+    told["drives"].as_array().unwrap().iter().flat_map(of_drive).collect()
+}
+
+#[test]
+fn top_lists_what_extensions_do_until_whoever_wants_it_is_gone() {
+    let (cell, _) = told_cell();
+    // Nothing, but much of it.
+    let length = 256 << 30;
+    fs::File::create(cell.path("zeros")).unwrap().set_len(length).unwrap();
+    let mut command = nasd();
+    command.args(["scan", "main:/zeros", "SELECT count(*) FROM zeros WHERE number > 7"]);
+    command.args(["--format", "fixed", "--columns", "number:i64,rest:text8"]);
+    command.arg("--cell").arg(cell.cell());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut scanning = command.spawn().unwrap();
+    let mut told = Vec::new();
+    wait_until("a job", || {
+        told = jobs(&cell);
+        !told.is_empty()
+    });
+    let job = &told[0];
+    assert_eq!(job["extension"], "scan", "{job}");
+    assert_eq!(job["object_bytes"].as_u64(), Some(length), "{job}");
+    assert!(["running", "waiting"].contains(&job["state"].as_str().unwrap()), "{job}");
+    let bytes = |of: &str| job[of].as_u64().unwrap();
+    assert!(bytes("bytes_left") > 0 && bytes("running") + bytes("waiting") > 0, "{job}");
+    scanning.kill().unwrap();
+    scanning.wait().unwrap();
+    wait_until("no job", || jobs(&cell).is_empty());
+}

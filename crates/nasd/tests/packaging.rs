@@ -20,7 +20,9 @@ fn install(destination: &Path) {
     let mut make = Command::new("make");
     make.arg("-C").arg(root()).arg("install").arg("PREFIX=/usr");
     make.arg(format!("DESTDIR={}", destination.display()));
-    make.arg(format!("BINARY={}", env!("CARGO_BIN_EXE_nasd")));
+    let program = Path::new(env!("CARGO_BIN_EXE_nasd"));
+    make.arg(format!("BINARY={}", program.display()));
+    make.arg(format!("LIBRARY={}/libsmas.so", support::library_directory().display()));
     let output = finish(make);
     assert!(output.status.success(), "{}", text(&output));
 }
@@ -32,6 +34,8 @@ fn an_installation_has_every_part_and_leaves_nothing_behind() {
     install(directory.path());
     for name in [
         "usr/bin/nasd",
+        "usr/lib/libsmas.so",
+        "usr/include/smas.h",
         "usr/share/man/man1/nasd.1",
         "usr/share/man/man1/nasd-drive-serve.1",
         "usr/share/man/man8/mount.fuse.nasd.8",

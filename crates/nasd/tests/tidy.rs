@@ -27,7 +27,7 @@ const RINGS: &[(u32, &[&str])] = &[
     (2, &["store", "check"]),
     (3, &["drive", "client", "manager", "stripe"]),
     (4, &["clerk"]),
-    (5, &["mount"]),
+    (5, &["cell", "mount", "smas"]),
     (6, &["bench", "hosts", "nasd", "simulation"]),
 ];
 
@@ -52,10 +52,14 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "aegis",
     "bitflags",
     "blake3",
+    "bytes",
     "chacha20poly1305",
     "grep-matcher",
     "grep-regex",
+    "lz4_flex",
     "memchr",
+    // It reads files too, for those who have it do so.
+    "parquet",
     "sqlparser",
     "subtle",
     "thiserror",

@@ -48,6 +48,10 @@ impl<O: Copy + Ord> Holdings<O> {
         self.under_way
     }
 
+    pub(crate) fn is_under_way(&self, block: Block<O>) -> bool {
+        self.blocks.get(&block).is_some_and(|held| held.asked.is_some())
+    }
+
     pub(crate) fn has(&self, block: Block<O>) -> bool {
         self.blocks.contains_key(&block)
     }

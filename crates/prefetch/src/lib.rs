@@ -13,6 +13,7 @@
 
 mod estimate;
 mod held;
+pub mod notice;
 mod planner;
 mod stream;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 use thiserror::Error;
 
@@ -110,7 +111,7 @@ impl<O: Copy + Ord> Planner<O> {
         access: Access<O>,
         now: u64,
     ) -> Result<(), HintError> {
-        if access.blocks == 0 || access.first.checked_add(access.blocks).is_none() {
+        if access.blocks() == 0 || access.first().checked_add(access.blocks()).is_none() {
             return Err(HintError::Empty);
         }
         let most_hints = self.settings.most_hints;
@@ -138,9 +139,9 @@ impl<O: Copy + Ord> Planner<O> {
         }
     }
 
-    /// All accesses of a stream before an ordinal are over, wherever they were answered from; `skipped` of them, since
-    /// this was last told, were not made at all: the hints were wrong.
-    pub fn pass(&mut self, stream: StreamId, ordinal: u64, skipped: u64, now: u64) {
+    /// All accesses of a stream before an ordinal are over, wherever they were answered from; so many of so many, of those
+    /// that are over since this was last told, were not made at all: the hints were wrong.
+    pub fn pass(&mut self, stream: StreamId, ordinal: u64, skipped: (u64, u64), now: u64) {
         // Where there is no room for the stream there is none for its hints either.
         let Ok(known) = self.stream(stream, now) else { return };
         let (unread, blocks) = known.pass(ordinal, skipped);
@@ -169,6 +170,16 @@ impl<O: Copy + Ord> Planner<O> {
         }
         self.drop_uses(stream, over);
         held.is_some()
+    }
+
+    /// Which bytes of its object are hinted of a block: ranges that may overlap, and go beyond it. `None` if that is all of it,
+    /// or not known.
+    pub fn parts(&self, block: Block<O>) -> Option<Vec<Range<u64>>> {
+        let mut all = Vec::new();
+        for stream in self.streams.values() {
+            all.extend(stream.parts(block)?);
+        }
+        (!all.is_empty()).then_some(all)
     }
 
     /// A stream is over, whatever was not read of it.
@@ -228,6 +239,15 @@ impl<O: Copy + Ord> Planner<O> {
             }
         }
         true
+    }
+
+    /// Gives up what others have a better use for: the memory is theirs when it is released.
+    pub fn reconsider(&mut self, costs: Costs, now: u64) {
+        while costs.free == 0
+            && let Some((least, id)) = self.least(now)
+            && least * OUTBIDS < costs.marginal_hits
+            && self.give_up(id) == Left::Free
+        {}
     }
 
     /// What is worth least of all that is held, and whose it is: what was left out is worth nothing.
@@ -327,6 +347,11 @@ impl<O: Copy + Ord> Planner<O> {
     /// Blocks that were asked for and have not come.
     pub fn under_way(&self) -> usize {
         self.holdings.under_way()
+    }
+
+    /// Whether a block was asked for and has not come.
+    pub fn is_under_way(&self, block: Block<O>) -> bool {
+        self.holdings.is_under_way(block)
     }
 
     /// Streams that are known.

@@ -9,12 +9,41 @@ use crate::estimate::{Mean, Rate};
 /// A part of an object that will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access<O> {
-    /// The object.
-    pub object: O,
+    object: O,
+    first: u64,
+    blocks: u64,
+    /// Its bytes; none where it counts by blocks.
+    bytes: Option<(u64, u64)>,
+}
+
+impl<O: Copy> Access<O> {
+    /// So many blocks from one on.
+    pub fn of_blocks(object: O, first: u64, blocks: u64) -> Access<O> {
+        Access { object, first, blocks, bytes: None }
+    }
+
+    /// The blocks, of so many bytes each, that have some bytes of the object. It may be empty, and then it is no hint.
+    pub fn of_bytes(object: O, bytes: Range<u64>, block_bytes: u64) -> Access<O> {
+        let first = bytes.start / block_bytes.max(1);
+        let blocks = bytes.end.div_ceil(block_bytes.max(1)).saturating_sub(first);
+        let blocks = if bytes.is_empty() { 0 } else { blocks };
+        Access { object, first, blocks, bytes: Some((bytes.start, bytes.end)) }
+    }
+
+    /// Whose part it is.
+    pub fn object(&self) -> O {
+        self.object
+    }
+
     /// Its first block.
-    pub first: u64,
-    /// How many blocks, one at least.
-    pub blocks: u64,
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// How many blocks it has.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
 }
 
 /// What the cache has memory for as a whole.
@@ -37,6 +66,9 @@ const STEPS_OF_A_BLOCK: usize = 3;
 
 /// Of so many blocks that accesses begin at, before one that is read, it is looked at whether it is of one of those.
 const MOST_LOOKED_AT: usize = 16;
+
+/// So many accesses of one block are looked at for what of it is wanted; of one that is told more often, all is.
+const MOST_PARTS: usize = 64;
 
 /// Of one access that is over, so many blocks count as read that were not fetched: it may have been a hint of all of a
 /// long file of which little was read.
@@ -197,6 +229,36 @@ impl<O: Copy + Ord> Stream<O> {
         self.advance(place)
     }
 
+    /// Which bytes of an object the accesses that have a block of it are of, if all of them are known by their bytes.
+    pub(crate) fn parts(&self, block: Block<O>) -> Option<Vec<Range<u64>>> {
+        let mut parts = Vec::new();
+        for first in self.firsts(block) {
+            for (_, ordinal) in
+                self.by_object.get(&block.object)?.range((first, 0)..=(first, u64::MAX))
+            {
+                let access = self.hints.get(ordinal)?.access;
+                if block.number - first >= access.blocks {
+                    continue;
+                }
+                let (start, end) = access.bytes?;
+                parts.push(start..end);
+                if parts.len() > MOST_PARTS {
+                    return None;
+                }
+            }
+        }
+        Some(parts)
+    }
+
+    /// Where accesses begin, at the block or before it, the nearest ones first.
+    fn firsts(&self, block: Block<O>) -> impl Iterator<Item = u64> {
+        let starts = self.by_object.get(&block.object);
+        let last =
+            move |until: (u64, u64)| starts?.range(..=until).next_back().map(|(first, _)| *first);
+        let before = move |first: &u64| last((first.checked_sub(1)?, u64::MAX));
+        std::iter::successors(last((block.number, u64::MAX)), before).take(MOST_LOOKED_AT)
+    }
+
     /// Where a block that is not held is to be read next, if that is known.
     pub(crate) fn place_of(&self, block: Block<O>) -> Option<Place> {
         let starts = self.by_object.get(&block.object)?;
@@ -206,11 +268,7 @@ impl<O: Copy + Ord> Stream<O> {
             let blocks = self.hints.get(&ordinal)?.access.blocks;
             (place.1 < blocks && place >= self.front).then_some(place)
         };
-        // The accesses that begin at the block, and at those before it.
-        let last = |until: (u64, u64)| starts.range(..=until).next_back().map(|(first, _)| *first);
-        let before = |first: &u64| last((first.checked_sub(1)?, u64::MAX));
-        let firsts = std::iter::successors(last((block.number, u64::MAX)), before);
-        firsts.take(MOST_LOOKED_AT).filter_map(place).min()
+        self.firsts(block).filter_map(place).min()
     }
 
     /// A block was read that was not fetched in time; those that are passed by that.
@@ -236,9 +294,13 @@ impl<O: Copy + Ord> Stream<O> {
         passed
     }
 
-    /// All accesses before an ordinal are over, so many of which were never read; what was held of them, and how many
-    /// blocks that nobody had read here went by.
-    pub(crate) fn pass(&mut self, ordinal: u64, skipped: u64) -> (Vec<(Place, Block<O>)>, u64) {
+    /// All accesses before an ordinal are over, so many of so many of which were never read; what was held of them, and
+    /// how many blocks that nobody had read here went by.
+    pub(crate) fn pass(
+        &mut self,
+        ordinal: u64,
+        skipped: (u64, u64),
+    ) -> (Vec<(Place, Block<O>)>, u64) {
         if ordinal <= self.passed {
             return (Vec::new(), 0);
         }
@@ -258,8 +320,10 @@ impl<O: Copy + Ord> Stream<O> {
             }
         }
         // Which of them were skipped is not said: as large a part of what was held for them as of the accesses.
-        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX).min(over.len());
-        self.note_unused((unread.len() * skipped).div_ceil(over.len().max(1)));
+        let (skipped, of) = skipped;
+        let unused =
+            (unread.len() as u128 * u128::from(skipped.min(of))).div_ceil(u128::from(of.max(1)));
+        self.note_unused(usize::try_from(unused).unwrap_or(usize::MAX));
         let unfetched = |hinted: &Hinted<O>| (hinted.todo.end - hinted.todo.start).min(MOST_PASSED);
         let unfetched: u64 = over.values().map(unfetched).sum();
         let blocks = unfetched + unread.len() as u64;

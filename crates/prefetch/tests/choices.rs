@@ -19,7 +19,7 @@ fn block(stream: StreamId, number: u64) -> Block<u64> {
 
 fn hint(planner: &mut Planner<u64>, stream: StreamId, blocks: u64) {
     for number in 0..blocks {
-        let access = Access { object: stream, first: number, blocks: 1 };
+        let access = Access::of_blocks(stream, number, 1);
         planner.hint(stream, number, access, 0).unwrap();
     }
 }
@@ -60,7 +60,7 @@ fn who_says_that_he_skips_is_trusted_less() {
         hint(&mut planner, 1, 10_000);
         for number in (16..2000).step_by(16) {
             fetch(&mut planner, FREE, number * MILLISECOND, 0);
-            planner.pass(1, number, skipped, number * MILLISECOND);
+            planner.pass(1, number, (skipped, 16), number * MILLISECOND);
         }
         fetch(&mut planner, FREE, 2 * SECOND, 0);
         planner.held()
@@ -76,7 +76,7 @@ fn what_another_has_fetched_takes_no_memory() {
     hint(&mut planner, 1, 6);
     assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 4);
     for number in 0..6 {
-        let access = Access { object: 1, first: number, blocks: 1 };
+        let access = Access::of_blocks(1, number, 1);
         planner.hint(2, number, access, 0).unwrap();
     }
     assert_eq!(fetch(&mut planner, FREE, 0, 0), []);
@@ -142,7 +142,7 @@ fn what_is_given_up_is_fetched_again_when_its_turn_has_come() {
 #[test]
 fn a_part_of_a_long_access_is_given_up_and_fetched_again() {
     let mut planner = Planner::new(Settings { first_window: 8, ..settings() });
-    planner.hint(1, 0, Access { object: 1, first: 0, blocks: 1 << 40 }, 0).unwrap();
+    planner.hint(1, 0, Access::of_blocks(1, 0, 1 << 40), 0).unwrap();
     for number in 0..500 {
         if number % 50 == 10 {
             let wanted = planner.held() / 2;
@@ -172,7 +172,7 @@ fn how_quickly_a_stream_passes_counts_as_if_it_were_read() {
         for tick in 1..=1000 {
             let now = tick * MILLISECOND;
             if tick % pass_each == 0 {
-                planner.pass(1, tick * 10, 0, now);
+                planner.pass(1, tick * 10, (0, 1), now);
             }
             fetch(&mut planner, costs, now, 5 * MILLISECOND);
         }
@@ -205,7 +205,7 @@ fn hints_that_are_seldom_right_get_less_memory() {
 fn what_is_told_too_late_takes_no_more_than_what_is_left_out() {
     let settings = Settings { first_window: 8, most_behind: 5, ..settings() };
     let mut planner = Planner::new(settings);
-    let access = |number| Access { object: 1, first: number, blocks: 1 };
+    let access = |number| Access::of_blocks(1, number, 1);
     for number in 100..120 {
         planner.hint(1, number, access(number), 0).unwrap();
     }
@@ -226,13 +226,13 @@ fn what_is_told_too_late_takes_no_more_than_what_is_left_out() {
 fn the_longest_accesses_are_nothing_special() {
     let mut planner = Planner::new(settings());
     for ordinal in 0..10 {
-        let access = Access { object: ordinal, first: 0, blocks: u64::MAX };
+        let access = Access::of_blocks(ordinal, 0, u64::MAX);
         planner.hint(1, ordinal, access, 0).unwrap();
     }
-    planner.pass(1, 9, 0, SECOND);
+    planner.pass(1, 9, (0, 1), SECOND);
     fetch(&mut planner, FREE, SECOND, 0);
     assert_eq!(planner.held(), settings().first_window);
-    planner.pass(1, u64::MAX, 0, 2 * SECOND);
+    planner.pass(1, u64::MAX, (0, 1), 2 * SECOND);
     assert_eq!(planner.held(), 0);
 }
 
@@ -242,7 +242,7 @@ fn who_is_ahead_of_all_that_is_held_is_caught_up_with() {
     for access_blocks in [1, 1 << 40] {
         let mut planner = Planner::new(settings());
         for ordinal in 0..8000 / access_blocks.min(8000) {
-            let access = Access { object: 1, first: ordinal, blocks: access_blocks };
+            let access = Access::of_blocks(1, ordinal, access_blocks);
             planner.hint(1, ordinal, access, 0).unwrap();
         }
         assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 64);
@@ -301,12 +301,12 @@ fn what_is_left_out_by_many_does_not_keep_them_out() {
 fn accesses_that_are_skipped_count_by_their_blocks() {
     let mut planner = Planner::new(settings());
     for ordinal in 0..100 {
-        let access = Access { object: ordinal, first: 0, blocks: 64 };
+        let access = Access::of_blocks(ordinal, 0, 64);
         planner.hint(1, ordinal, access, 0).unwrap();
     }
     for ordinal in 1..4 {
         fetch(&mut planner, FREE, ordinal * MILLISECOND, 0);
-        planner.pass(1, ordinal, 1, ordinal * MILLISECOND);
+        planner.pass(1, ordinal, (1, 1), ordinal * MILLISECOND);
     }
     fetch(&mut planner, FREE, SECOND, 0);
     assert!(planner.held() <= 64 - 3 * 14, "{}", planner.held());
@@ -345,12 +345,12 @@ fn what_is_under_way_counts_until_it_has_come() {
     hint(&mut planner, 1, 100);
     let asked: Vec<_> = std::iter::from_fn(|| planner.next(FREE, 0)).collect();
     assert_eq!(asked.len(), 4);
-    planner.pass(1, 2, 0, 0);
+    planner.pass(1, 2, (0, 1), 0);
     assert!(planner.read(block(1, 2), 0));
     assert_eq!((planner.under_way(), planner.next(FREE, 0)), (4, None));
     assert_eq!(planner.released(), []);
     // Who wants one of them anew waits for the same.
-    let again = Access { object: 1, first: 0, blocks: 1 };
+    let again = Access::of_blocks(1, 0, 1);
     planner.hint(2, 0, again, 0).unwrap();
     planner.came(asked[3], MILLISECOND);
     assert_eq!(planner.next(FREE, MILLISECOND), Some(block(1, 4)));
@@ -384,7 +384,7 @@ fn trust_has_an_upper_limit() {
 #[test]
 fn what_is_over_before_it_is_told_is_not_fetched() {
     let mut planner = Planner::new(settings());
-    planner.pass(1, 10, 0, 0);
+    planner.pass(1, 10, (0, 1), 0);
     hint(&mut planner, 1, 12);
     assert_eq!(fetch(&mut planner, FREE, 0, 0), [block(1, 10), block(1, 11)]);
 }
@@ -394,7 +394,7 @@ fn a_stream_that_is_silent_for_long_is_ended() {
     let mut planner = Planner::new(Settings { most_streams: 2, ..settings() });
     hint(&mut planner, 1, 10);
     hint(&mut planner, 2, 10);
-    let access = Access { object: 3, first: 0, blocks: 1 };
+    let access = Access::of_blocks(3, 0, 1);
     planner.hint(3, 0, access, 0).unwrap_err();
     fetch(&mut planner, FREE, 0, 0);
     planner.read(block(2, 0), 5 * SECOND);

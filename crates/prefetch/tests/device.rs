@@ -114,7 +114,7 @@ fn scattered(number: u64) -> Block<u8> {
 fn hint_all(world: &mut World, blocks: u64, of: impl Fn(u64) -> Block<u8>) {
     for ordinal in 0..blocks {
         let Block { object, number } = of(ordinal);
-        let access = Access { object, first: number, blocks: 1 };
+        let access = Access::of_blocks(object, number, 1);
         world.planner.hint(1, ordinal, access, world.now).unwrap();
     }
 }
@@ -220,7 +220,7 @@ fn what_was_answered_from_elsewhere_is_passed() {
             world.go_to(world.now + MILLISECOND);
         }
         if number % 16 == 15 {
-            world.planner.pass(1, number + 1, 0, world.now);
+            world.planner.pass(1, number + 1, (0, 1), world.now);
             for block in world.planner.released() {
                 world.here.remove(&block);
             }
@@ -237,7 +237,7 @@ fn two_who_tell_share_the_device() {
     for ordinal in 0..READS {
         for stream in [1, 2] {
             let Block { object, number } = scattered(ordinal);
-            let access = Access { object: object + 10 * stream as u8, first: number, blocks: 1 };
+            let access = Access::of_blocks(object + 10 * stream as u8, number, 1);
             world.planner.hint(stream, ordinal, access, 0).unwrap();
         }
     }

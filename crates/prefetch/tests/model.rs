@@ -39,11 +39,8 @@ fn costs() -> impl Strategy<Value = Costs> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let access = (0..3_u8, 0..6_u64, 0..5_u64).prop_map(|(object, first, blocks)| Access {
-        object,
-        first,
-        blocks,
-    });
+    let access = (0..3_u8, 0..6_u64, 0..5_u64)
+        .prop_map(|(object, first, blocks)| Access::of_blocks(object, first, blocks));
     prop_oneof![
         6 => (0..4_u64, 0..30_u64, access).prop_map(|(stream, ordinal, access)| Step::Hint(stream, ordinal, access)),
         1 => (0..4_u64, 0..32_u64, 0..9_u64).prop_map(|(stream, ordinal, skipped)| Step::Pass(stream, ordinal, skipped)),
@@ -81,7 +78,7 @@ impl Model {
 
     fn hint(&mut self, stream: StreamId, ordinal: u64, access: Access<u8>) {
         let answer = self.planner.hint(stream, ordinal, access, self.now);
-        if access.blocks == 0 {
+        if access.blocks() == 0 {
             assert_eq!(answer, Err(HintError::Empty));
             return;
         }
@@ -114,8 +111,8 @@ impl Model {
         assert!(self.kept.insert(block), "{block:?} is fetched and was there");
         self.under_way.push(block);
         let has = |access: &Access<u8>| {
-            access.object == block.object
-                && (access.first..access.first + access.blocks).contains(&block.number)
+            access.object() == block.object
+                && (access.first()..access.first() + access.blocks()).contains(&block.number)
         };
         assert!(self.told.values().any(|known| known.values().any(has)), "nobody wants {block:?}");
     }
@@ -125,7 +122,7 @@ impl Model {
         match step {
             Step::Hint(stream, ordinal, access) => self.hint(stream, ordinal, access),
             Step::Pass(stream, ordinal, skipped) => {
-                self.planner.pass(stream, ordinal, skipped, self.now);
+                self.planner.pass(stream, ordinal, (skipped, 8), self.now);
                 if self.told.contains_key(&stream) || self.told.len() < SETTINGS.most_streams {
                     let known = self.told.entry(stream).or_default();
                     let passed = self.passed.entry(stream).or_default();
@@ -204,7 +201,7 @@ proptest! {
         ordinals.sort_by_key(|ordinal| (ordinal + 1).wrapping_mul(order | 1) >> 7);
         for ordinal in ordinals {
             let (object, first, blocks) = accesses[ordinal as usize];
-            planner.hint(1, ordinal, Access { object, first, blocks }, 0).unwrap();
+            planner.hint(1, ordinal, Access::of_blocks(object, first, blocks), 0).unwrap();
         }
         let mut now = 0;
         let mut kept = BTreeSet::new();

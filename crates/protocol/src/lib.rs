@@ -3,6 +3,7 @@
 //! * [`auth`]: credentials and verifiers of the NASD flavor: which key, capability, nonce, digest.
 //! * [`drive`]: what a drive answers, one file an operation.
 //! * [`manager`]: what the file manager answers, one file an operation.
+//! * [`packing`]: answers of extensions that are packed.
 //! * [`range_locks`]: what locks on bytes mean.
 //! * [`region`]: which bytes a read or write means.
 //! * [`status`], [`result`]: how operations fail, and by whose fault.
@@ -19,6 +20,7 @@ pub mod auth;
 pub mod drive;
 pub mod limits;
 pub mod manager;
+pub mod packing;
 pub mod range_locks;
 pub mod region;
 pub mod result;

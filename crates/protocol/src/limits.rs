@@ -27,6 +27,9 @@ pub const MAX_PARTITIONS: usize = 1024;
 /// Most extensions of a drive.
 pub const MAX_EXTENSIONS: usize = 64;
 
+/// Most jobs of extensions that a drive's control object tells of.
+pub const MAX_EXTENSION_JOBS: usize = 64;
+
 /// Most bytes that an extension is told.
 pub const MAX_EXTENSION_BYTES: usize = 48 << 10;
 

@@ -7,7 +7,7 @@ use nasd_drive::Drive;
 use nasd_protocol::drive::{Procedure, SetattrArguments, WriteArguments};
 use nasd_transport::{
     Answer, Arriving, Attempt, Call, CallHead, Identity, OpaqueAuth, OutgoingCall, Payload, Peer,
-    Receive, Service, Standing, Waits,
+    Presence, Receive, Service, Standing, Waits,
 };
 use nasd_xdr::{Decoder, XdrDecode};
 
@@ -155,8 +155,10 @@ impl Served for ServedDrive {
                 (&body[..head_bytes], Some(payload))
             }
         };
-        let standing = &self.standing;
-        let call = |payload| Call { head: &head, arguments, payload, peer: &peer, standing };
+        // Whose connection is cut hears nothing of what was done for him.
+        let (standing, presence) = (&self.standing, Presence::ALWAYS);
+        let call =
+            |payload| Call { head: &head, arguments, payload, peer: &peer, standing, presence };
         let answer = match drive.attempt(call(payload)) {
             Attempt::Answered(answer) => answer,
             Attempt::Waits(Waits::Alone, payload) => drive.execute(call(payload)),

@@ -45,9 +45,27 @@ pub(crate) struct Cache {
     stamps: AtomicU64,
     /// Frames with dirty blocks or blocks being written.
     pinned: AtomicUsize,
+    /// Frames that were read again not long after they were given up.
+    regretted: AtomicU64,
     /// Whether the background thread was woken.
     background: Mutex<bool>,
     dirtied: Condvar,
+}
+
+/// How crowded the cache is: what a frame of it is worth to those who use it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachePressure {
+    /// Frames, of 64 KiB each.
+    pub frames: usize,
+    /// Those that nothing is in.
+    pub free_frames: usize,
+    /// Frames that are given up at a time where there are none: so many may be free in a cache that is full.
+    pub given_up_at_once: usize,
+    /// Frames that were read again not long after they had been given up, since the store was opened.
+    pub regretted: u64,
+    /// How many of those that were given up are remembered, to know that: a cache of so many frames more would have had
+    /// all of them.
+    pub remembered: usize,
 }
 
 /// The frames of an object, locked. Keeps the count of pinned frames.
@@ -66,6 +84,7 @@ impl Cache {
             pool,
             stamps: AtomicU64::new(0),
             pinned: AtomicUsize::new(0),
+            regretted: AtomicU64::new(0),
             background: Mutex::new(false),
             dirtied: Condvar::new(),
         })
@@ -151,13 +170,22 @@ impl Cache {
 
     /// Makes frames that came in known to the policy. No frames may be locked.
     pub(crate) fn admit(&self, object: &Arc<Object>, slots: &[NewSlot]) {
-        if slots.is_empty() {
-            return;
+        let regretted = self.admit_quietly(object, slots);
+        if regretted > 0 {
+            self.regretted.fetch_add(regretted, Ordering::Relaxed);
         }
+    }
+
+    /// The same, of frames that nobody reads yet; how many of them were given up not long ago.
+    pub(crate) fn admit_quietly(&self, object: &Arc<Object>, slots: &[NewSlot]) -> u64 {
+        if slots.is_empty() {
+            return 0;
+        }
+        let mut regretted = 0;
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         for &slot in slots {
             let key = Key { object: Arc::downgrade(object), slot };
-            policy.insert(key, fingerprint(object, slot.number));
+            regretted += u64::from(policy.insert(key, fingerprint(object, slot.number)));
         }
         // Frames that were dropped by cuts and removals left entries behind.
         if policy.entries() > 2 * self.pool.frames() + EVICTION_BATCH {
@@ -166,6 +194,22 @@ impl Cache {
                     self.frames(&object).frames.has(key.slot.number, key.slot.stamp)
                 })
             });
+        }
+        regretted
+    }
+
+    /// How crowded it is.
+    pub(crate) fn pressure(&self) -> CachePressure {
+        let remembered = {
+            let policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+            policy.remembered()
+        };
+        CachePressure {
+            frames: self.pool.frames(),
+            free_frames: self.pool.free_frames(),
+            given_up_at_once: EVICTION_BATCH,
+            regretted: self.regretted.load(Ordering::Relaxed),
+            remembered,
         }
     }
 
@@ -194,7 +238,7 @@ impl Cache {
             let judged = self.frames(&object).judge(key.slot.number, key.slot.stamp);
             match judged {
                 Judged::Gone => Verdict::Gone,
-                Judged::Pinned => Verdict::Busy,
+                Judged::Kept => Verdict::Busy,
                 Judged::Used => Verdict::Used,
                 Judged::Evicted(frame) => {
                     evicted.push(frame);

@@ -3,7 +3,7 @@
 //! A frame holds 16 blocks, each of which is valid or not. A valid block is *clean* (as on the
 //! medium), *dirty* (newer), or *being written* (a flush has taken it, and until the tree has what
 //! that took there is nothing that could be read instead). A frame with dirty blocks or blocks
-//! being written is pinned: it is not given up.
+//! being written is pinned: it is not given up. Nor is one that somebody has said will be read.
 //!
 //! Frames are shared with whoever reads them. A write changes a frame only when nobody shares it,
 //! and otherwise puts another one in its place. So a reader, a socket, or a flush that holds a frame
@@ -79,6 +79,8 @@ struct Slot {
     used: BlockSet,
     heat: u8,
     stamp: u64,
+    /// Whether somebody has said that it will be read.
+    hinted: bool,
 }
 
 /// The cached frames of one object, by number.
@@ -175,7 +177,8 @@ impl Slot {
     /// A frame of blocks that are as on the medium.
     fn clean(frame: Frame, valid: BlockSet, used: BlockSet, stamp: u64) -> Slot {
         let frame = Arc::new(frame);
-        Slot { frame, valid, dirty: 0, writing: 0, taken: 0, fresh: 0, used, heat: 0, stamp }
+        let (dirty, writing, taken, fresh) = (0, 0, 0, 0);
+        Slot { frame, valid, dirty, writing, taken, fresh, used, heat: 0, stamp, hinted: false }
     }
 
     fn view(&self, number: u64) -> View {
@@ -505,14 +508,21 @@ impl FrameMap {
         dropped
     }
 
+    /// Whether somebody has said that a frame will be read; until that is taken back it is not given up.
+    pub(crate) fn set_hinted(&mut self, number: u64, hinted: bool) {
+        if let Some(slot) = self.slots.get_mut(&number) {
+            slot.hinted = hinted;
+        }
+    }
+
     /// Judges the frame that came in with this stamp, and gives it up if nothing speaks for it.
     /// The frame itself is returned, to be dropped when no lock is held.
     pub(crate) fn judge(&mut self, number: u64, stamp: u64) -> Judged {
         let Some(slot) = self.slots.get_mut(&number).filter(|slot| slot.stamp == stamp) else {
             return Judged::Gone;
         };
-        if slot.is_pinned() {
-            return Judged::Pinned;
+        if slot.is_pinned() || slot.hinted {
+            return Judged::Kept;
         }
         if slot.heat > 0 {
             slot.heat -= 1;
@@ -529,8 +539,8 @@ impl FrameMap {
 pub(crate) enum Judged {
     /// It is not there any more.
     Gone,
-    /// It has dirty blocks, or blocks being written.
-    Pinned,
+    /// It has dirty blocks, or blocks being written, or will be read.
+    Kept,
     /// It was used.
     Used,
     /// It was given up.
@@ -730,7 +740,7 @@ mod tests {
         let taken = [captured[0].claim];
         assert_eq!((taken[0].blocks, taken[0].fresh), (0b11, 0b11));
         assert_eq!(map.states(0), States { valid: 0b11, dirty: 0, writing: 0b11 });
-        assert!(matches!(map.judge(0, 1), Judged::Pinned));
+        assert!(matches!(map.judge(0, 1), Judged::Kept));
         put(&mut map, &pool, 0..B, 2);
         assert_eq!(captured[0].frame[0], 1);
         map.written(&taken);

@@ -46,6 +46,7 @@ mod testing;
 mod write;
 
 pub use append::{Append, AppendDone};
+pub use cache::CachePressure;
 pub use copy_range::CopyRange;
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
 pub use error::{FormatError, NoSpace, OpenError, StoreError};

@@ -59,14 +59,18 @@ impl<K> Policy<K> {
         self.small.len() + self.main.len()
     }
 
-    /// A frame came into the cache. The fingerprint is the same whenever it does.
-    pub(crate) fn insert(&mut self, key: K, fingerprint: u64) {
+    /// A frame came into the cache. The fingerprint is the same whenever it does. Whether it was given up not long ago.
+    pub(crate) fn insert(&mut self, key: K, fingerprint: u64) -> bool {
         let entry = Entry { key, fingerprint };
-        if self.known.remove(&fingerprint) {
-            self.main.push_back(entry);
-        } else {
-            self.small.push_back(entry);
-        }
+        let was_known = self.known.remove(&fingerprint);
+        let queue = if was_known { &mut self.main } else { &mut self.small };
+        queue.push_back(entry);
+        was_known
+    }
+
+    /// How many that were given up are known.
+    pub(crate) fn remembered(&self) -> usize {
+        self.known.len()
     }
 
     /// Asks `judge` about entries until `wanted` frames were given up, or everything had its
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn nothing_to_give_up_ends() {
         let mut policy = Policy::new(4);
-        (0..4u64).for_each(|key| policy.insert(key, key));
+        (0..4u64).for_each(|key| assert!(!policy.insert(key, key)));
         assert_eq!(policy.evict(1, |_| Verdict::Busy), 0);
         assert_eq!(policy.entries(), 4);
         assert_eq!(policy.evict(1, |_| Verdict::Gone), 0);

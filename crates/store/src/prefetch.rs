@@ -16,6 +16,7 @@ use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ByteRange, ObjectName};
 use slab::Slab;
 
+use crate::cache::CachePressure;
 use crate::frames::{BlockSet, FRAME_BLOCKS, View, touched};
 use crate::log::InlinedBlock;
 use crate::medium::{Load, Part, Piece, mapped_blocks, parts, read_parts};
@@ -69,12 +70,34 @@ pub struct Prefetch<'s> {
     coming: Slab<Coming>,
     /// Pieces for which nothing more can be done.
     come: Vec<usize>,
+    /// Whether somebody waits for what is wanted, and not only will.
+    is_awaited: bool,
 }
 
 impl Store {
-    /// Nothing is wanted yet.
+    /// For pieces that are waited for. Nothing is wanted yet.
     pub fn prefetch(&self) -> Prefetch<'_> {
+        self.prefetch_for(true)
+    }
+
+    /// For pieces that somebody has said he will read.
+    pub fn prefetch_hinted(&self) -> Prefetch<'_> {
+        self.prefetch_for(false)
+    }
+
+    /// A frame of an object is not given up, if it is in the cache, until that is taken back: it will be read.
+    pub fn set_hinted(&self, object: &Located, frame: u64, hinted: bool) {
+        self.cache.frames(&object.0).set_hinted(frame, hinted);
+    }
+
+    /// What a frame of the cache is worth to those who use it.
+    pub fn cache_pressure(&self) -> CachePressure {
+        self.cache.pressure()
+    }
+
+    fn prefetch_for(&self, is_awaited: bool) -> Prefetch<'_> {
         Prefetch {
+            is_awaited,
             store: self,
             queue: self.device.read_queue(),
             asked: Vec::new(),
@@ -187,7 +210,10 @@ impl Prefetch<'_> {
         drop(frames);
         let bytes = u64::from(blocks.count_ones()) * BLOCK_BYTES as u64;
         self.store.tally.cache_miss_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.store.cache.admit(&object, new.as_slice());
+        match self.is_awaited {
+            true => self.store.cache.admit(&object, new.as_slice()),
+            false => drop(self.store.cache.admit_quietly(&object, new.as_slice())),
+        }
     }
 
     /// So many of a piece's frames have come, or will not.

@@ -7,8 +7,10 @@ use nasd_drive::Facts;
 use nasd_layout::{DriveWeight, Shape};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    GetattrArguments, MemberState, NO_QUOTA, PartitionControl, SetstripingArguments,
+    ExtensionJob, ExtensionWork, GetattrArguments, MemberState, NO_QUOTA, PartitionControl,
+    SetstripingArguments,
 };
+use nasd_protocol::limits::MAX_EXTENSION_JOBS;
 use nasd_store::{PartitionSpace, Space};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
@@ -19,7 +21,23 @@ use crate::members::first_epoch;
 use crate::moves::{Role, Share};
 use crate::state::PartitionRecord;
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{VirtualDrive, attributes, component, component_partition, unexpected};
+use crate::virtual_drive::{
+    VirtualDrive, attributes, component, component_partition, partition_of_components, unexpected,
+};
+
+/// Adds what the extensions of a component drive do to that of others, under the names that objects have here. It may have
+/// partitions that are others'.
+fn add_work(all: &mut ExtensionWork, of_drive: ExtensionWork) {
+    all.memory_bytes = all.memory_bytes.saturating_add(of_drive.memory_bytes);
+    all.granted_bytes = all.granted_bytes.saturating_add(of_drive.granted_bytes);
+    let jobs = of_drive.jobs.into_iter().filter_map(|job| {
+        let partition = partition_of_components(job.partition)?;
+        Some(ExtensionJob { partition, ..job })
+    });
+    all.jobs.extend(jobs);
+    all.jobs.sort_by_key(|job| (job.running == 0, u64::MAX - job.age));
+    all.jobs.truncate(MAX_EXTENSION_JOBS);
+}
 
 impl VirtualDrive {
     pub(crate) fn create_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
@@ -301,6 +319,7 @@ impl VirtualDrive {
                 facts.bytes_read = facts.bytes_read.saturating_add(control.capability_bytes_read);
                 facts.bytes_written =
                     facts.bytes_written.saturating_add(control.capability_bytes_written);
+                add_work(&mut facts.extension_work, control.extension_work);
                 component.capacity_bytes = control.capacity_bytes;
                 component.used_bytes = control.used_bytes;
             }
@@ -381,5 +400,44 @@ impl VirtualDrive {
         let found = homes.into_iter().filter(|(_, (_, is_there))| *is_there);
         let found = found.map(|(object, _)| object).collect();
         Ok((found, until.map(|until| ObjectId(until.0 + 1))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(drive: u64, partition: PartitionId, running: u32, age: u64) -> ExtensionJob {
+        ExtensionJob {
+            drive: DriveId(drive),
+            extension: 2,
+            partition,
+            object: ObjectId(1000),
+            object_bytes: 10,
+            job: 1,
+            running,
+            waiting: 1,
+            age,
+            bytes_done: 0,
+            bytes_left: 10,
+            bytes_per_second: 0,
+            memory_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn what_extensions_of_components_do_is_told_by_the_names_of_here() {
+        let (here, others) = (component_partition(PartitionId(7)), PartitionId(7));
+        let of_drive = |drive, running, age| ExtensionWork {
+            memory_bytes: 100,
+            granted_bytes: 30,
+            jobs: vec![job(drive, here, running, age), job(drive, others, 1, 99)],
+        };
+        let mut all = ExtensionWork::default();
+        add_work(&mut all, of_drive(1, 0, 50));
+        add_work(&mut all, of_drive(2, 1, 5));
+        assert_eq!((all.memory_bytes, all.granted_bytes), (200, 60));
+        let told: Vec<_> = all.jobs.iter().map(|job| (job.drive.0, job.partition)).collect();
+        assert_eq!(told, [(2, PartitionId(7)), (1, PartitionId(7))]);
     }
 }

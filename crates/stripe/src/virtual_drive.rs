@@ -394,6 +394,11 @@ pub(crate) fn component_partition(partition: PartitionId) -> PartitionId {
     PartitionId(partition.0.wrapping_add(COMPONENT_PARTITIONS))
 }
 
+/// Whose components a partition of component drives has, if it has any.
+pub(crate) fn partition_of_components(partition: PartitionId) -> Option<PartitionId> {
+    partition.0.checked_sub(COMPONENT_PARTITIONS).map(PartitionId)
+}
+
 /// What an object's components are called on their drives.
 pub(crate) fn component(name: ObjectName) -> ObjectName {
     ObjectName { partition: component_partition(name.partition), object: name.object }

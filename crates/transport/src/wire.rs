@@ -140,6 +140,15 @@ impl Wire {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         !matches!(recv(self.socket(), &mut byte, flags), Err(rustix::io::Errno::AGAIN))
     }
+
+    /// Whether the connection is gone; with `by_end` also whether its peer will send nothing any more, or this end
+    /// receives nothing. What has come does not matter. Does not block.
+    pub(crate) fn is_left(&self, by_end: bool) -> bool {
+        // That it is hung up, or has failed, is always told.
+        let wanted = if by_end { PollFlags::RDHUP } else { PollFlags::empty() };
+        let left = wanted | PollFlags::HUP | PollFlags::ERR;
+        self.wait_for(wanted, Duration::ZERO).is_ok_and(|told| told.intersects(left))
+    }
 }
 
 /// Waits, unless the connection is closed meanwhile by this end, or broken; whether it is whole.

@@ -14,18 +14,18 @@ use crate::workload::{Bench, MIB};
 use crate::{BenchError, Row};
 
 /// Bits a second of the drive's link, where it has one.
-const LINK: u64 = 1_000_000_000;
+pub(super) const LINK: u64 = 1_000_000_000;
 /// How often each is measured.
-const ROUNDS: usize = 3;
+pub(super) const ROUNDS: usize = 3;
 /// Records are selected by a number below this, of which each is as frequent.
 const NUMBERS: u32 = 100;
 
 /// What a row's name says: `filter-link-25`, `filter-local-25`, with `-small` or `-large` records.
-struct Asked {
-    has_link: bool,
-    percent: u32,
-    record_bytes: usize,
-    file_bytes: usize,
+pub(super) struct Asked {
+    pub(super) has_link: bool,
+    pub(super) percent: u32,
+    pub(super) record_bytes: usize,
+    pub(super) file_bytes: usize,
 }
 
 impl Asked {
@@ -71,45 +71,75 @@ struct Measured {
 }
 
 fn measure_in(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Measured, BenchError> {
-    let mut filtered = Filtered::start(bench, directory, asked)?;
+    let mut filtered = Filtered::start(bench, directory, asked, &one_drive(bench))?;
     let (mut read, mut scan, mut look) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         read.push(filtered.read(asked)?);
         scan.push(filtered.scan("*", asked)?);
         look.push(filtered.scan("count(*)", asked)?);
     }
-    filtered.cell.stop()?;
+    filtered.stop()?;
     Ok(Measured { read: median(&mut read), scan: median(&mut scan), look: median(&mut look) })
 }
 
-struct Filtered {
-    cell: HostedCell,
+/// A cell of one drive, which has all of a file in its memory.
+pub(super) fn one_drive(bench: &Bench<'_>) -> CellPlan {
+    let options = bench.target.cells.options(["--cache", "1536M", "--size", "3G"]);
+    CellPlan { drives: 1, options, drive_options: Vec::new(), link: Link::of(LINK) }
+}
+
+/// A cell with a file in it, and a client.
+pub(super) struct Filtered {
+    pub(super) cell: HostedCell,
     client: Host,
     mount: PathBuf,
-    selected: u64,
+    pub(super) selected: u64,
 }
 
 impl Filtered {
-    fn start(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Filtered, BenchError> {
-        std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
-        let options = ["--cache", "1536M", "--size", "3G"].map(Into::into).to_vec();
-        let plan = CellPlan { drives: 1, options, link: Link::of(LINK) };
-        let program = &bench.target.cells.program;
-        let mut cell = HostedCell::start(program, &directory.join("cell"), &plan)?;
-        let client = cell.client_host("client")?;
-        client.limit(None)?;
-        cell.drive_host(0).limit(None)?;
-        let mount = directory.join("mount");
-        let mut filtered = Filtered { cell, client, mount, selected: 0 };
+    /// Makes the cell in a new directory, and the file.
+    pub(super) fn start(
+        bench: &Bench<'_>,
+        directory: &Path,
+        asked: &Asked,
+        plan: &CellPlan,
+    ) -> Result<Filtered, BenchError> {
+        let mut filtered = Filtered::empty(bench, directory, plan)?;
         filtered.write(asked)?;
         if asked.has_link {
-            filtered.cell.drive_host(0).limit(Some(LINK))?;
+            filtered.limit()?;
         }
         Ok(filtered)
     }
 
+    /// One without a file, whose drives have links without a limit.
+    pub(super) fn empty(
+        bench: &Bench<'_>,
+        directory: &Path,
+        plan: &CellPlan,
+    ) -> Result<Filtered, BenchError> {
+        std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
+        let program = &bench.target.cells.program;
+        let mut cell = HostedCell::start(program, &directory.join("cell"), plan)?;
+        let client = cell.client_host("client")?;
+        client.limit(None)?;
+        for drive in 0..plan.drives as usize {
+            cell.drive_host(drive).limit(None)?;
+        }
+        let mount = directory.join("mount");
+        Ok(Filtered { cell, client, mount, selected: 0 })
+    }
+
+    pub(super) fn limit(&self) -> Result<(), BenchError> {
+        Ok(self.cell.drive_host(0).limit(Some(LINK))?)
+    }
+
+    pub(super) fn stop(self) -> Result<(), BenchError> {
+        Ok(self.cell.stop()?)
+    }
+
     /// Does something with the file by way of a mount, in whose memory there is nothing of it; in seconds.
-    fn mounted(
+    pub(super) fn mounted(
         &mut self,
         work: impl FnOnce(&Path) -> Result<(), BenchError>,
     ) -> Result<f64, BenchError> {
@@ -146,7 +176,7 @@ impl Filtered {
         Ok(())
     }
 
-    fn read(&mut self, asked: &Asked) -> Result<f64, BenchError> {
+    pub(super) fn read(&mut self, asked: &Asked) -> Result<f64, BenchError> {
         let failed = BenchError::io("can't read a file of the measured cell");
         let (mut found, wanted) = (0, self.selected);
         let block_bytes = MIB / asked.record_bytes * asked.record_bytes;
@@ -170,12 +200,17 @@ impl Filtered {
     }
 
     /// What the command says it has taken, its start left out, as a program's that has the file open.
-    fn scan(&mut self, what: &str, asked: &Asked) -> Result<f64, BenchError> {
+    pub(super) fn scan(&mut self, what: &str, asked: &Asked) -> Result<f64, BenchError> {
         let query = format!("SELECT {what} FROM file WHERE number < {}", asked.percent);
         let columns = format!("number:u32,rest:text{}", asked.record_bytes - 4);
         let fixed = ["--format", "fixed", "--columns", &columns, "--stats"];
         let arguments = [&["scan", "main:/file", &query], &fixed[..]].concat();
-        let mut command: Command = self.cell.command(&self.client, &arguments);
+        Ok(self.run(&arguments)?.0)
+    }
+
+    /// What the command says it has taken, its start left out, as a program's that has the file open; and all that it says.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<(f64, String), BenchError> {
+        let mut command: Command = self.cell.command(&self.client, arguments);
         let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output();
         let output = output.map_err(BenchError::io("can't run the program"))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -184,6 +219,7 @@ impl Filtered {
             return Err(failed());
         }
         let seconds = said.rsplit_once(" in ").and_then(|(_, rest)| rest.split_once(" s"));
-        seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)
+        let seconds = seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)?;
+        Ok((seconds, said))
     }
 }

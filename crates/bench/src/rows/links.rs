@@ -53,8 +53,9 @@ impl Linked {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
         let stripe = if is_mirrored { "raid1" } else { "raid0" };
         let options = ["--stripe", stripe, "--cache", "512M", "--size", "1536M"];
-        let options = options.map(Into::into).to_vec();
-        let plan = CellPlan { drives: DRIVES, options, link: Link::of(LINK) };
+        let options = bench.target.cells.options(options);
+        let plan =
+            CellPlan { drives: DRIVES, options, drive_options: Vec::new(), link: Link::of(LINK) };
         let program = &bench.target.cells.program;
         let mut cell = HostedCell::start(program, &directory.join("cell"), &plan)?;
         let client = cell.client_host("client")?;

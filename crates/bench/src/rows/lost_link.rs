@@ -38,8 +38,9 @@ pub(super) fn rebuild(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
 fn give(bench: &Bench<'_>, directory: &Path, files: usize) -> Result<f64, BenchError> {
     std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
     let options = ["--stripe", "raid1", "--cache", "128M", "--size", "2G"];
-    let options = options.map(Into::into).to_vec();
-    let plan = CellPlan { drives: DRIVES, options, link: Link::of(LINK) };
+    let options = bench.target.cells.options(options);
+    let plan =
+        CellPlan { drives: DRIVES, options, drive_options: Vec::new(), link: Link::of(LINK) };
     let mut cell = HostedCell::start(&bench.target.cells.program, &directory.join("cell"), &plan)?;
     fill(bench, &mut cell, &directory.join("mount"), files)?;
     command(&cell, &["striping", "set", "--replace-after", "1s"])?;

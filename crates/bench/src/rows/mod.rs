@@ -1,5 +1,6 @@
 //! The rows of this version, each with its workload and its limit.
 
+mod aggregate;
 mod bulk;
 mod crowded;
 mod filter;
@@ -8,8 +9,11 @@ mod lost;
 mod lost_link;
 mod objects;
 mod one_core;
+mod packed;
+mod prefetch;
 mod protection;
 mod scale;
+mod scheduled;
 mod small;
 mod striped;
 
@@ -72,6 +76,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("filter-link-50-large", filter::measure),
     ("filter-link-75-large", filter::measure),
     ("filter-link-100-large", filter::measure),
+    ("filter-link-compressed", packed::measure),
     ("filter-local-1", filter::measure),
     ("filter-local-10", filter::measure),
     ("filter-local-25", filter::measure),
@@ -94,9 +99,17 @@ const ROWS: &[(&str, Measure)] = &[
     ("rebuild", lost::speed),
     ("rebuild-written", lost::written),
     ("rebuild-foreground", lost::foreground),
+    ("prefetch-slices", prefetch::slices),
+    ("prefetch-slices-disk", prefetch::slices_of_a_disk),
+    ("prefetch-epoch", prefetch::epoch),
+    ("prefetch-wrong", prefetch::wrong),
     ("filter-fixed-scan", one_core::fixed),
     ("filter-csv-scan", one_core::delimited),
     ("filter-grep", one_core::grep),
+    ("filter-beside-reads", scheduled::beside_reads),
+    ("filter-short-job", scheduled::short_job),
+    ("aggregate-link", aggregate::link),
+    ("aggregate-drives", aggregate::drives),
     ("scale-read-1", scale::measure),
     ("scale-read-2", scale::measure),
     ("scale-read-4", scale::measure),
@@ -126,10 +139,12 @@ const ROWS: &[(&str, Measure)] = &[
 fn is_when_named(name: &str) -> bool {
     [
         "open-2m",
+        "aggregate-",
         "filter-link",
         "filter-local",
         "links-",
         "lost-",
+        "prefetch-",
         "rebuild",
         "scale-",
         "many-clients-",

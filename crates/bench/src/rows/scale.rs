@@ -142,8 +142,14 @@ impl Scaled {
     /// Starts the cell; each client writes its file.
     fn start(bench: &Bench<'_>, directory: &Path, plan: &Plan) -> Result<Scaled, BenchError> {
         std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
-        let options = plan.options().into_iter().map(Into::into).collect();
-        let cell_plan = CellPlan { drives: plan.drives as u32, options, link: Link::of(plan.link) };
+        let options = plan.options();
+        let options = bench.target.cells.options(options.iter().map(String::as_str));
+        let cell_plan = CellPlan {
+            drives: plan.drives as u32,
+            options,
+            drive_options: Vec::new(),
+            link: Link::of(plan.link),
+        };
         let program = &bench.target.cells.program;
         let mut cell = HostedCell::start(program, &directory.join("cell"), &cell_plan)?;
         let hosts = (0..plan.clients).map(|client| cell.client_host(&format!("client{client}")));

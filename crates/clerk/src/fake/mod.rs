@@ -22,6 +22,7 @@ use crate::ClerkError;
 use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::pieces::read_one_by_one;
 use crate::settings::Settings;
 use crate::wire::{
     Appended, Caller, Copied, FileHandle, RangeToCopy, ReadOutcome, SeekTarget, Status, Volume,
@@ -183,6 +184,14 @@ impl Objects for FakeCell {
         self.find(grant.handle.drive)?.read(grant, offset, into)
     }
 
+    fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+    ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
+        read_one_by_one(pieces, |offset, into| self.read(grant, offset, into))
+    }
+
     fn write(
         &self,
         grant: &Grant,
@@ -235,7 +244,7 @@ impl Objects for FakeCell {
     fn extend(
         &self,
         _grant: &Grant,
-        _range: ByteRange,
+        _ranges: &[ByteRange],
         _call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         Err(ClerkError::Drive(Status::NoSuchExtension))

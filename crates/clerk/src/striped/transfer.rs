@@ -1,6 +1,6 @@
 //! Data to and from all components at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, WriteOrder};
 
 use super::Lacking;
 use super::map::{Instances, Member, ObjectPlace};
-use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all};
+use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of};
 use crate::wire::{ExtensionOutcome, ReadOutcome, Status, Written};
 
 impl ObjectPlace {
@@ -178,6 +178,39 @@ impl ObjectPlace {
     /// Has extensions of the members that a range is read from do something with it.
     pub(super) fn extend(
         &self,
+        ranges: &[ByteRange],
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClientError> {
+        match ranges {
+            [range] => self.extend_one(*range, call),
+            ranges => {
+                let mut columns: BTreeMap<u16, (Column, Vec<Strip>)> = BTreeMap::new();
+                for (column, strips) in ranges.iter().flat_map(|range| self.columns(*range)) {
+                    let all = columns.entry(column.0).or_insert_with(|| (column, Vec::new()));
+                    all.1.extend(strips);
+                }
+                extend_all(call, self.asked(columns.values())?)
+            }
+        }
+    }
+
+    /// Those who have some columns, and how they are asked.
+    fn asked<'a>(
+        &'a self,
+        columns: impl Iterator<Item = &'a (Column, Vec<Strip>)>,
+    ) -> Result<Vec<Asked<'a>>, ClientError> {
+        let asked = |(column, strips): &'a (Column, Vec<Strip>)| {
+            let member = self.reader(*column, strips[0].offset)?;
+            let (authority, name) = self.usable(member)?;
+            let (client, drive) = (&member.client, member.drive);
+            let regions = rows_of(regions_of(strips).0.into_iter());
+            Ok(Asked { client, authority, drive, name, regions })
+        };
+        columns.map(asked).collect()
+    }
+
+    fn extend_one(
+        &self,
         range: ByteRange,
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClientError> {
@@ -188,14 +221,7 @@ impl ObjectPlace {
         while at < range.end() {
             let now = ByteRange::new(at, most.min(range.end() - at));
             let columns = self.columns(now);
-            let mut asked = Vec::with_capacity(columns.len());
-            for (column, strips) in &columns {
-                let member = self.reader(*column, strips[0].offset)?;
-                let (authority, name) = self.usable(member)?;
-                let (client, drive) = (&member.client, member.drive);
-                asked.push(Asked { client, authority, drive, name, regions: regions_of(strips).0 });
-            }
-            let told = extend_all(call, asked)?;
+            let told = extend_all(call, self.asked(columns.iter())?)?;
             let is_over = told.iter().any(|part| part.outcome != ExtensionOutcome::Done);
             parts.extend(told);
             if is_over {

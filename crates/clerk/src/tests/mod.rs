@@ -4,6 +4,7 @@ mod appends;
 mod capabilities;
 mod copies;
 mod failures;
+mod hints;
 mod listing;
 mod model;
 mod names;

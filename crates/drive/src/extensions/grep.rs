@@ -1,15 +1,18 @@
 //! Grep: lines that a regular expression matches are found where they lie, and told instead of the bytes.
 //!
-//! Arguments: `nasd_grep::remote::Request` in XDR. Data: what a `nasd_grep::Search` writes. The object's bytes lie where those of
+//! Arguments: `nasd_grep::remote::Request` in XDR, and a wish as in `nasd_protocol::packing`, or none. Data: what a `nasd_grep::Search`
+//! writes, packed as is wished. The object's bytes lie where those of
 //! the file do; bytes behind its end, up to that of the piece, are zeros.
 
 use std::ops::ControlFlow;
 
 use nasd_grep::remote::{EXTENSION, REVISION, Request};
 use nasd_grep::{Bounds, Next, SMALL_MATCHER_BYTES, Search, SearchError};
+use nasd_protocol::packing::{Wish, read_arguments};
 use nasd_types::{ByteRange, Rights};
 
 use super::feeding::feed;
+use super::packing;
 use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 
 /// Bytes of a line, with its end: a longer one is left to the client.
@@ -28,27 +31,29 @@ impl Extension for Grep {
     }
 
     fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError> {
-        let request = request(call)?;
-        let least = Search::least_bytes(LONGEST);
-        if call.most < least {
-            let text = format!("answers of {} bytes are too short: at least {least}", call.most);
+        let (request, wish) = request(call)?;
+        let (most, least) = (packing::most(call, wish), Search::least_bytes(LONGEST));
+        if most < least {
+            let text = format!("answers of {most} bytes are too short: at least {least}");
             return Err(ExtensionError::Refused(text));
         }
-        Ok(SMALL_MATCHER_BYTES + Search::memory_bytes(&request.wanted, LONGEST, call.most))
+        let search_bytes = Search::memory_bytes(&request.wanted, LONGEST, call.most);
+        Ok(SMALL_MATCHER_BYTES + search_bytes + packing::MEMORY_BYTES)
     }
 
     fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
-        let request = request(call)?;
+        let (request, wish) = request(call)?;
+        let most = packing::most(call, wish);
         let refused = |error: nasd_grep::PatternError| ExtensionError::Refused(error.to_string());
         let matcher = request.pattern.compile(Bounds::SMALL).map_err(refused)?;
-        let mut search = Search::new(&matcher, &request.wanted, LONGEST, call.most);
+        let mut search = Search::new(&matcher, &request.wanted, LONGEST, most);
         let position = look_at_all(call, reach, &mut search)?;
-        Ok(Told { position, data: search.finish() })
+        Ok(Told { position, data: packing::finish(call, wish, search.finish()) })
     }
 }
 
-fn request(call: &ExtensionCall) -> Result<Request, ExtensionError> {
-    let read = nasd_xdr::from_bytes::<Request>(&call.arguments);
+fn request(call: &ExtensionCall) -> Result<(Request, Option<Wish>), ExtensionError> {
+    let read = read_arguments::<Request>(&call.arguments);
     read.map_err(|error| ExtensionError::Refused(format!("its arguments are no request: {error}")))
 }
 

@@ -9,20 +9,26 @@
 mod checksum;
 mod feeding;
 mod grep;
+mod jobs;
+mod packing;
 mod queue;
 mod reach;
 mod scan;
+mod work;
 mod workers;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::Extension as Listed;
 use nasd_protocol::limits::{MAX_EXTENSIONS, MAX_TEXT_BYTES};
 use nasd_types::{ByteRange, Rights};
 use thiserror::Error;
+
+use crate::prefetching;
 
 pub use checksum::Checksum;
 pub use grep::Grep;
@@ -53,20 +59,14 @@ pub struct ExtensionCall {
     pub most: usize,
     /// What it is told.
     pub arguments: Vec<u8>,
+    /// When the drive was asked; it may have waited for its turn since.
+    pub since: Option<Instant>,
 }
 
 impl ExtensionCall {
     /// The byte behind the last one that it may reach.
     pub fn end(&self) -> u64 {
         self.pieces.last().map_or(0, ByteRange::end)
-    }
-
-    /// How many of the bytes come before a position.
-    fn bytes_before(&self, position: u64) -> u64 {
-        let before = |piece: &ByteRange| {
-            piece.end().min(position).saturating_sub(piece.offset).min(piece.length)
-        };
-        self.pieces.iter().map(before).sum()
     }
 }
 
@@ -154,10 +154,10 @@ impl Extensions {
         extension: Arc<dyn Extension>,
     ) -> Result<(), RegistrationError> {
         let Description { number, name, .. } = extension.description();
-        if self.known.contains_key(&number) {
+        if self.known.contains_key(&number) || number == prefetching::listed().number {
             return Err(RegistrationError::Twice(number));
         }
-        if self.known.len() >= MAX_EXTENSIONS {
+        if self.known.len() + 1 >= MAX_EXTENSIONS {
             return Err(RegistrationError::TooMany);
         }
         if name.len() > MAX_TEXT_BYTES {
@@ -178,7 +178,10 @@ impl Extensions {
             let Description { number, name, revision, .. } = known.description();
             Listed { number, name: name.to_owned(), revision }
         };
-        self.known.values().map(listed).collect()
+        let mut list: Vec<Listed> = self.known.values().map(listed).collect();
+        list.push(prefetching::listed());
+        list.sort_unstable_by_key(|listed| listed.number);
+        list
     }
 }
 

@@ -1,23 +1,17 @@
-//! Which of the calls that wait is begun next: the one whose job will be over first, so that most wait least; but whoever
+//! Which of the calls that wait is begun next: one of the job that will be over first, so that most wait least; but whoever
 //! has waited long is not passed over for ever (section 3.2 of the SMAS paper, with aging).
 
-use std::collections::BTreeMap;
+use super::jobs::{JobName, Jobs};
 
-/// What an extension is taken to look at in a second before it has been measured, in bytes.
-const FIRST_SPEED: f64 = 1e9;
+/// A call is broken off for a job that takes less, by so much of what its own still takes: to break it off costs something, and
+/// jobs that are alike would take turns.
+const MARGIN: f64 = 0.5;
 
-/// How much of what is known of a speed is from its last measurement.
-const LEARNED: f64 = 0.25;
-
-/// A second of waiting makes up for so many seconds of work.
-const AGING: f64 = 0.5;
-
-/// Calls that wait, with `T` for each.
+/// Calls that wait, with `T` for each. All times are in seconds.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Vec<Waiting<T>>,
-    /// Bytes a second, of each extension.
-    speeds: BTreeMap<u32, f64>,
+    jobs: Jobs,
     /// Bytes that no call has been granted.
     free_bytes: usize,
 }
@@ -25,16 +19,16 @@ pub(super) struct Queue<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     need: Need,
-    /// When it came, in seconds.
-    since: f64,
     what: T,
 }
 
 /// What is known of a call before it is begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// The extension's number.
-    pub(crate) extension: u32,
+    /// Of which job.
+    pub(crate) job: JobName,
+    /// How long the object is.
+    pub(crate) object_bytes: u64,
     /// Bytes that its job has still to look at.
     pub(crate) bytes_left: u64,
     /// Bytes of memory.
@@ -43,112 +37,217 @@ pub(crate) struct Need {
 
 impl<T> Queue<T> {
     pub(super) fn new(memory_bytes: usize) -> Queue<T> {
-        Queue { waiting: Vec::new(), speeds: BTreeMap::new(), free_bytes: memory_bytes }
+        Queue { waiting: Vec::new(), jobs: Jobs::default(), free_bytes: memory_bytes }
     }
 
-    /// A call has come, at a time in seconds.
+    /// A call has come.
     pub(super) fn push(&mut self, need: Need, now: f64, what: T) {
-        self.waiting.push(Waiting { need, since: now, what });
+        self.jobs.came(need.job, now);
+        self.waiting.push(Waiting { need, what });
     }
 
     /// Which call is begun now: that which comes first of all, if there is memory for it. Its memory is granted.
     pub(super) fn next(&mut self, now: f64) -> Option<(Need, T)> {
         let rank = |waiting: &Waiting<T>| self.rank(waiting, now);
-        let ranks = self.waiting.iter().map(rank).enumerate();
-        let (first, _) = ranks.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        let first = self.waiting.iter().min_by(|one, other| rank(one).total_cmp(&rank(other)))?;
+        // Of its job's calls that with most behind it, which is the first one in the file.
+        let job = first.need.job;
+        let of_job = self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.need.job == job);
+        let (first, _) = of_job.rev().max_by_key(|(_, waiting)| waiting.need.bytes_left)?;
         // Nobody overtakes one that waits for memory: it might wait for ever.
         self.free_bytes = self.free_bytes.checked_sub(self.waiting[first].need.memory_bytes)?;
-        let Waiting { need, what, .. } = self.waiting.remove(first);
+        let Waiting { need, what } = self.waiting.remove(first);
+        self.jobs.begun(&need.job, now);
         Some((need, what))
     }
 
-    /// Seconds of work that its job has still to do, less what it has waited for.
+    /// A call that waits is not to be begun, if it is there.
+    pub(super) fn remove(&mut self, now: f64, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        let at = self.waiting.iter().position(|waiting| is_it(&waiting.what))?;
+        let Waiting { need, what } = self.waiting.remove(at);
+        self.jobs.went(&need.job, now);
+        Some(what)
+    }
+
+    /// Seconds of work that its job has still to do, less what waiting makes up for.
     fn rank(&self, waiting: &Waiting<T>, now: f64) -> f64 {
-        self.seconds(waiting.need.extension, waiting.need.bytes_left)
-            - AGING * (now - waiting.since)
+        let Need { job, bytes_left, .. } = &waiting.need;
+        self.jobs.seconds(job, *bytes_left) - self.jobs.credit(job, now, 0.0)
     }
 
-    fn seconds(&self, extension: u32, bytes: u64) -> f64 {
-        bytes as f64 / self.speeds.get(&extension).copied().unwrap_or(FIRST_SPEED)
-    }
-
-    /// Whether somebody waits whose job will be over before that of one who has still so many bytes to look at.
-    pub(super) fn has_shorter(&self, need: Need, now: f64) -> bool {
-        let own = self.seconds(need.extension, need.bytes_left);
-        self.waiting.iter().any(|waiting| self.rank(waiting, now) < own)
+    /// Whether somebody waits whose job will be over well before that of a call which has run for some seconds, and has
+    /// looked at so many bytes.
+    pub(super) fn has_shorter(&self, need: &Need, now: f64, run: f64, looked_at: u64) -> bool {
+        let left = self.jobs.seconds(&need.job, need.bytes_left.saturating_sub(looked_at));
+        let own = left - self.jobs.credit(&need.job, now, run);
+        let mut others = self.waiting.iter().filter(|waiting| waiting.need.job != need.job);
+        others.any(|waiting| self.rank(waiting, now) < own - MARGIN * left)
     }
 
     /// A call is over, and has looked at so many bytes in so many seconds.
-    pub(super) fn ended(&mut self, need: Need, bytes: u64, seconds: f64) {
+    pub(super) fn ended(&mut self, need: &Need, now: f64, bytes: u64, seconds: f64) {
         self.free_bytes += need.memory_bytes;
-        // What takes no time, or is next to nothing, says nothing.
-        if bytes < 64 << 10 || seconds <= 0.0 {
-            return;
-        }
-        let measured = bytes as f64 / seconds;
-        let speed = self.speeds.entry(need.extension).or_insert(measured);
-        *speed += LEARNED * (measured - *speed);
+        self.jobs.ended(&need.job, now, bytes, seconds);
     }
 
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
+
+    /// Those that wait.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Need> {
+        self.waiting.iter().map(|waiting| &waiting.need)
+    }
+
+    /// What is known of their jobs.
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// Bytes that no call has been granted.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.free_bytes
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nasd_types::{ObjectId, ObjectName, PartitionId};
 
-    fn need(extension: u32, bytes_left: u64) -> Need {
-        Need { extension, bytes_left, memory_bytes: 10 }
+    const GB: u64 = 1_000_000_000;
+
+    fn need(extension: u32, number: u64, bytes_left: u64) -> Need {
+        let object = ObjectName { partition: PartitionId(1), object: ObjectId(1000) };
+        let job = JobName { extension, number, object };
+        Need { job, object_bytes: 0, bytes_left, memory_bytes: 10 }
     }
 
     #[test]
     fn the_shortest_goes_first_by_what_was_measured() {
         let mut queue = Queue::new(1000);
-        queue.push(need(1, 5_000_000_000), 0.0, "slow");
-        queue.push(need(2, 9_000_000_000), 0.0, "quick");
+        queue.push(need(1, 1, 5 * GB), 0.0, "slow");
+        queue.push(need(2, 2, 9 * GB), 0.0, "quick");
         assert_eq!(queue.next(0.0).unwrap().1, "slow", "nothing is known");
-        queue.ended(need(1, 0), 1_000_000_000, 10.0);
-        queue.push(need(1, 5_000_000_000), 0.0, "slow");
-        assert!(queue.has_shorter(need(1, 4_000_000_000), 0.0));
-        assert!(!queue.has_shorter(need(2, 4_000_000_000), 0.0));
+        queue.ended(&need(1, 1, 0), 0.0, GB, 10.0);
+        queue.push(need(1, 1, 5 * GB), 0.0, "slow");
+        assert!(queue.has_shorter(&need(1, 3, 4 * GB), 0.0, 0.0, 0));
+        assert!(!queue.has_shorter(&need(1, 3, 4 * GB), 0.0, 0.0, 3 * GB), "it is nearly over");
+        assert!(!queue.has_shorter(&need(2, 4, 4 * GB), 0.0, 0.0, 0));
         assert_eq!(queue.next(0.0).unwrap().1, "quick");
         assert_eq!(queue.next(0.0).unwrap().1, "slow");
         assert_eq!(queue.next(0.0), None);
     }
 
     #[test]
-    fn who_waits_is_begun_however_many_shorter_ones_come() {
+    fn calls_of_a_job_go_in_its_order_and_not_before_one_another() {
         let mut queue = Queue::new(1000);
-        queue.push(need(1, 10_000_000_000), 0.0, 0);
-        for second in 1..=100 {
-            queue.push(need(1, 1_000_000_000), f64::from(second), second);
-            let (begun, number) = queue.next(f64::from(second)).unwrap();
-            queue.ended(begun, 0, 0.0);
+        for gigabytes in [8, 9, 7] {
+            queue.push(need(1, 1, gigabytes * GB), 0.0, gigabytes);
+        }
+        let (first, number) = queue.next(0.0).unwrap();
+        assert_eq!(number, 9);
+        assert!(!queue.has_shorter(&first, 5.0, 5.0, 0));
+        assert_eq!(queue.next(0.0).unwrap().1, 8);
+        // Of another job one that is in between goes first, and is what a call is broken off for.
+        queue.push(need(1, 2, 3 * GB), 0.0, 3);
+        assert!(queue.has_shorter(&first, 0.1, 0.1, 0));
+        assert_eq!(queue.next(0.0).unwrap().1, 3);
+    }
+
+    #[test]
+    fn jobs_that_are_alike_do_not_take_turns_all_the_time() {
+        let mut queue = Queue::new(1000);
+        queue.push(need(1, 1, GB), 0.0, 1);
+        let (first, _) = queue.next(0.0).unwrap();
+        queue.push(need(1, 2, GB), 0.0, 2);
+        for hundredths in 0..100_u32 {
+            let now = f64::from(hundredths) / 100.0;
+            let looked_at = u64::from(hundredths) * GB / 100;
+            assert!(!queue.has_shorter(&first, now, now, looked_at), "{now}");
+        }
+    }
+
+    /// Runs the queue with one thread for some seconds, in slices: a job of ten seconds, whose calls are broken off, and short ones
+    /// of which there is always another one. When the long one is over, and when the last short one waited longest.
+    fn beside_short_ones(slice: f64) -> (f64, f64) {
+        let mut queue = Queue::new(1000);
+        let (mut now, mut left, mut next, mut longest) = (0.0, 10.0, 1, 0.0_f64);
+        queue.push(need(1, 0, 10 * GB), now, (0, now));
+        while left > 0.0 && now < 1000.0 {
+            if !queue.waiting().any(|need| need.job.number != 0) {
+                queue.push(need(1, next, GB), now, (next, now));
+                next += 1;
+            }
+            let (begun, (number, came)) = queue.next(now).unwrap();
+            let mut run = 0.0;
+            let end = if number == 0 { left } else { 1.0 };
+            while run < end {
+                run += slice;
+                now += slice;
+                if queue.has_shorter(&begun, now, run, (run * GB as f64) as u64) && number == 0 {
+                    break;
+                }
+            }
+            queue.ended(&begun, now, (run * GB as f64) as u64, run);
             if number == 0 {
-                assert!((2..40).contains(&second), "{second}");
-                return;
+                left -= run;
+                if left > 0.0 {
+                    queue.push(need(1, 0, (left * GB as f64) as u64), now, (0, now));
+                }
+            } else {
+                longest = longest.max(now - came);
             }
         }
-        panic!("it starves");
+        (now, longest)
+    }
+
+    #[test]
+    fn who_waits_gets_on_however_many_shorter_ones_come_and_they_wait_little() {
+        let (over, longest) = beside_short_ones(0.02);
+        assert!((20.0..80.0).contains(&over), "{over}");
+        assert!(longest < 8.0, "{longest}");
+    }
+
+    #[test]
+    fn a_short_job_behind_seven_long_ones_is_begun_at_once() {
+        let mut queue = Queue::new(1000);
+        for number in 0..7 {
+            queue.push(need(1, number, 2 * GB), 0.0, number);
+        }
+        let (running, _) = queue.next(0.0).unwrap();
+        queue.push(need(1, 7, GB / 20), 0.5, 7);
+        assert!(queue.has_shorter(&running, 0.52, 0.52, GB / 2));
+        queue.ended(&running, 0.52, GB / 2, 0.52);
+        assert_eq!(queue.next(0.52).unwrap().1, 7);
     }
 
     #[test]
     fn nobody_overtakes_who_waits_for_memory() {
         let mut queue = Queue::new(25);
-        let large = Need { memory_bytes: 20, ..need(1, 10) };
-        queue.push(need(1, 1), 0.0, "first");
+        let large = Need { memory_bytes: 20, ..need(1, 2, 10) };
+        queue.push(need(1, 1, 1), 0.0, "first");
         queue.push(large, 0.0, "large");
-        queue.push(need(1, 1000), 0.0, "small");
+        queue.push(need(1, 3, 1000), 0.0, "small");
         let (first, _) = queue.next(0.0).unwrap();
         assert_eq!(queue.next(0.0), None);
-        queue.ended(first, 0, 0.0);
+        queue.ended(&first, 0.0, 0, 0.0);
         assert_eq!(queue.next(0.0).unwrap().1, "large");
         assert_eq!(queue.next(0.0), None);
-        queue.ended(large, 0, 0.0);
+        queue.ended(&large, 0.0, 0, 0.0);
         assert_eq!(queue.next(0.0).unwrap().1, "small");
+        assert_eq!((queue.len(), queue.free_bytes()), (0, 15));
+    }
+
+    #[test]
+    fn who_goes_away_takes_nobodys_place() {
+        let mut queue = Queue::new(10);
+        queue.push(need(1, 1, GB), 0.0, "gone");
+        queue.push(need(1, 2, 2 * GB), 0.0, "there");
+        assert_eq!(queue.remove(1.0, |what| *what == "gone"), Some("gone"));
+        assert_eq!(queue.remove(1.0, |what| *what == "gone"), None);
+        assert_eq!(queue.next(1.0).unwrap().1, "there");
         assert_eq!(queue.len(), 0);
     }
 }

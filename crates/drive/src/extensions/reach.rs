@@ -2,7 +2,7 @@
 //! next ones while the extension looks at these.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -72,11 +72,17 @@ pub(super) struct Signals {
     is_to_end_soon: AtomicBool,
     /// Whether the extension has told that it is at work since that was asked last.
     is_at_work: AtomicBool,
+    /// Bytes of the pieces that it has looked at, as far as it shows by what it asks for.
+    looked_at: AtomicU64,
 }
 
 impl Signals {
     pub(super) fn end_soon(&self) {
         self.is_to_end_soon.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn looked_at(&self) -> u64 {
+        self.looked_at.load(Ordering::Relaxed)
     }
 
     pub(super) fn stop(&self) {
@@ -152,6 +158,22 @@ impl Reach {
     }
 }
 
+/// Whether a call is still to be seen to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    GoOn,
+    /// It was not begun, and will not be.
+    Over,
+}
+
+/// How many bytes of pieces come before a position.
+pub(super) fn bytes_before(pieces: &[ByteRange], position: u64) -> u64 {
+    let before = |piece: &ByteRange| {
+        piece.end().min(position).saturating_sub(piece.offset).min(piece.length)
+    };
+    pieces.iter().map(before).sum()
+}
+
 /// The other side of it, in the thread of the call.
 pub(super) struct Server {
     pieces: Vec<ByteRange>,
@@ -183,17 +205,19 @@ impl Server {
     }
 
     /// Hands over what is asked for until it is over; `None` if nothing is heard for so long. Now and then, and before each
-    /// read, `look` is called.
+    /// read, `look` is called; once that says so, it is over.
     pub(super) fn serve(
         &self,
         patience: Duration,
         read: impl Fn(ByteRange) -> Result<Bytes, Status>,
-        look: impl Fn(),
+        look: impl Fn() -> Look,
     ) -> Option<End> {
         let mut ahead: Option<(ByteRange, Result<Chunk, Status>)> = None;
         let mut heard = Instant::now();
         loop {
-            look();
+            if look() == Look::Over {
+                return Some(End::Told(Err(ExtensionError::Stopped)));
+            }
             let range = match self.asks.recv_timeout(TICK.min(patience)) {
                 Ok(Ask::Read(range)) => range,
                 Ok(Ask::Over(end)) => return Some(end),
@@ -206,6 +230,8 @@ impl Server {
                 Err(RecvTimeoutError::Timeout) if heard.elapsed() < patience => continue,
                 Err(RecvTimeoutError::Timeout) => return None,
             };
+            let looked_at = bytes_before(&self.pieces, range.offset);
+            self.signals.looked_at.store(looked_at, Ordering::Relaxed);
             let read = |range| read(range).map(Chunk::new);
             let chunk = match ahead.take() {
                 Some((there, chunk)) if there == range => chunk,
@@ -251,7 +277,7 @@ mod tests {
                 assert_eq!(read, Err(ExtensionError::Stopped));
                 reach.end(told(7));
             });
-            let end = server.serve(PATIENCE, |_| Ok(Bytes::default()), || ());
+            let end = server.serve(PATIENCE, |_| Ok(Bytes::default()), || Look::GoOn);
             assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
         });
     }
@@ -259,10 +285,14 @@ mod tests {
     #[test]
     fn who_says_nothing_is_not_waited_for() {
         let (reach, server) = pair(&[ByteRange::new(0, 50)], 1000);
-        assert!(server.serve(Duration::from_millis(1), |_| Ok(Bytes::default()), || ()).is_none());
+        assert!(
+            server
+                .serve(Duration::from_millis(1), |_| Ok(Bytes::default()), || Look::GoOn)
+                .is_none()
+        );
         drop(reach);
         assert!(matches!(
-            server.serve(PATIENCE, |_| Ok(Bytes::default()), || ()),
+            server.serve(PATIENCE, |_| Ok(Bytes::default()), || Look::GoOn),
             Some(End::Panicked)
         ));
     }
@@ -279,7 +309,10 @@ mod tests {
                 reach.end(told(7));
             });
             let looks = std::cell::Cell::new(0);
-            let look = || looks.set(looks.get() + 1);
+            let look = || {
+                looks.set(looks.get() + 1);
+                Look::GoOn
+            };
             let end = server.serve(Duration::from_secs(3), |_| Ok(Bytes::default()), look);
             assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
             assert!(looks.get() > 5);
@@ -300,7 +333,7 @@ mod tests {
                 asked.lock().unwrap().push(range);
                 Err(Status::Corrupt)
             };
-            server.serve(PATIENCE, read, || ());
+            server.serve(PATIENCE, read, || Look::GoOn);
         });
         assert_eq!(asked.into_inner().unwrap(), [ByteRange::new(0, 20)], "nothing is read ahead");
     }
@@ -322,7 +355,7 @@ mod tests {
                 // What is shorter than was asked for is the end.
                 Ok(Bytes::default())
             };
-            server.serve(PATIENCE, read, || ());
+            server.serve(PATIENCE, read, || Look::GoOn);
         });
         assert_eq!(asked.into_inner().unwrap().len(), 3);
         assert_eq!(server.next_after(ByteRange::new(10, 20)), Some(ByteRange::new(30, 10)));

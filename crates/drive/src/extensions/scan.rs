@@ -1,16 +1,18 @@
 //! Filters (SMAS): structured files are selected from and summed up where they lie, and the answer is sent instead of the bytes.
 //!
-//! Arguments: `nasd_filter::remote::Request` in XDR, which has the file's length and the plan. Data: what `nasd_filter::remote::Answer`
-//! writes. The object's bytes lie where those of the file do; bytes behind its end, up to that of the piece, are zeros.
+//! Arguments: `nasd_filter::remote::Request` in XDR, which has the file's length and the plan, and a wish as in `nasd_protocol::packing`, or
+//! none. Data: what `nasd_filter::remote::Answer` writes, packed as is wished. The object's bytes lie where those of the file do; bytes behind its end, up to that of the piece, are zeros.
 
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
-use nasd_filter::remote::{Answer, AnswerError, EXTENSION, Next, REVISION, Request};
+use nasd_filter::remote::{self, Answer, AnswerError, EXTENSION, Next, REVISION};
 use nasd_filter::{Checked, ScanError};
+use nasd_protocol::packing::{Wish, read_arguments};
 use nasd_types::{ByteRange, Rights};
 
 use super::feeding::feed;
+use super::packing;
 use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 
 /// See the module.
@@ -23,18 +25,19 @@ impl Extension for Scan {
     }
 
     fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError> {
-        let (_, checked) = request(call)?;
-        let least = Answer::least_bytes(&checked);
-        if call.most < least {
-            let text = format!("answers of {} bytes are too short: at least {least}", call.most);
+        let Request { checked, wish, .. } = request(call)?;
+        let (most, least) = (packing::most(call, wish), Answer::least_bytes(&checked));
+        if most < least {
+            let text = format!("answers of {most} bytes are too short: at least {least}");
             return Err(ExtensionError::Refused(text));
         }
-        Ok(Answer::memory_bytes(&checked, call.most))
+        Ok(Answer::memory_bytes(&checked, call.most) + packing::MEMORY_BYTES)
     }
 
     fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
-        let (file_bytes, checked) = request(call)?;
-        let mut answer = Answer::new(&checked, file_bytes, call.most, secret());
+        let Request { file_bytes, checked, wish } = request(call)?;
+        let most = packing::most(call, wish);
+        let mut answer = Answer::new(&checked, file_bytes, most, secret());
         let position = look_at_all(call, reach, &mut answer)?;
         let begin = call.pieces.first().map_or(0, |piece| piece.offset);
         if position == begin && call.end() > begin {
@@ -47,7 +50,7 @@ impl Extension for Scan {
                 ExtensionError::Failed { position: begin, text: error.to_string() }
             }
         })?;
-        Ok(Told { position, data })
+        Ok(Told { position, data: packing::finish(call, wish, data) })
     }
 }
 
@@ -56,18 +59,26 @@ fn secret() -> u64 {
     std::hash::RandomState::new().hash_one(0)
 }
 
-fn request(call: &ExtensionCall) -> Result<(u64, Checked), ExtensionError> {
+/// What is asked for, found right.
+struct Request {
+    file_bytes: u64,
+    checked: Checked,
+    wish: Option<Wish>,
+}
+
+fn request(call: &ExtensionCall) -> Result<Request, ExtensionError> {
     let refused = |text: String| ExtensionError::Refused(text);
-    let read = nasd_xdr::from_bytes::<Request>(&call.arguments);
-    let request = read.map_err(|error| refused(format!("its arguments are no plan: {error}")))?;
+    let read = read_arguments::<remote::Request>(&call.arguments);
+    let (request, wish) =
+        read.map_err(|error| refused(format!("its arguments are no plan: {error}")))?;
     let checked = request.plan.check().map_err(|error| refused(error.to_string()))?;
-    Ok((request.file_bytes, checked))
+    Ok(Request { file_bytes: request.file_bytes, checked, wish })
 }
 
 fn failed(begin: u64, error: ScanError) -> ExtensionError {
     let position = match error {
         ScanError::Record { offset, .. } => offset.max(begin),
-        ScanError::Limit(_) | ScanError::Order(_) => begin,
+        ScanError::Row { .. } | ScanError::Limit(_) | ScanError::Order(_) => begin,
     };
     ExtensionError::Failed { position, text: error.to_string() }
 }

@@ -12,10 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nasd_protocol::Status;
-use nasd_types::ByteRange;
+use nasd_types::{ByteRange, ObjectName};
 
+use super::jobs::JobName;
 use super::queue::{Need, Queue};
-use super::reach::{Bytes, End, Reach, Signals, pair};
+use super::reach::{Bytes, End, Look, Reach, Signals, bytes_before, pair};
 use super::{Extension, ExtensionCall, ExtensionError, Told};
 
 /// How little the threads weigh: beside one of plain reads a tenth.
@@ -50,33 +51,39 @@ pub(crate) enum Failure {
 pub(crate) struct Job<'a> {
     pub(crate) extension: &'a Arc<dyn Extension>,
     pub(crate) call: ExtensionCall,
+    /// What it is done with.
+    pub(crate) name: ObjectName,
+    /// Drawn by the caller: the same in all calls of a job.
+    pub(crate) number: u64,
     /// How long the object is.
     pub(crate) object_bytes: u64,
     /// Bytes that its job has still to look at.
     pub(crate) bytes_left: u64,
     /// Bytes of memory that it takes.
     pub(crate) memory_bytes: usize,
+    /// Whether nobody waits for it any more.
+    pub(crate) is_left: &'a dyn Fn() -> bool,
 }
 
 /// See the module.
 pub(crate) struct Workers {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
     /// There is something to do, or it is over.
     work: Condvar,
-    memory_bytes: usize,
+    pub(super) memory_bytes: usize,
     most_threads: usize,
     patience: Duration,
     started: Instant,
 }
 
-struct State {
-    queue: Queue<Waiting>,
+pub(super) struct State {
+    pub(super) queue: Queue<Waiting>,
     /// What is running, by its number.
-    running: BTreeMap<u64, Running>,
+    pub(super) running: BTreeMap<u64, Running>,
     next_number: u64,
     threads: usize,
     idle: usize,
@@ -85,7 +92,7 @@ struct State {
     is_over: bool,
 }
 
-struct Waiting {
+pub(super) struct Waiting {
     number: u64,
     extension: Arc<dyn Extension>,
     call: ExtensionCall,
@@ -93,10 +100,10 @@ struct Waiting {
     signals: Arc<Signals>,
 }
 
-struct Running {
-    need: Need,
-    since: f64,
-    signals: Arc<Signals>,
+pub(super) struct Running {
+    pub(super) need: Need,
+    pub(super) since: f64,
+    pub(super) signals: Arc<Signals>,
     is_lost: bool,
 }
 
@@ -132,14 +139,24 @@ impl Workers {
         self.shared.memory_bytes
     }
 
-    /// Runs an extension, and hands it what it asks for.
+    /// Runs an extension, and hands it what it asks for. What nobody waits for any more is not begun, or stopped.
     pub(crate) fn run(
         &self,
         job: Job<'_>,
         read: impl Fn(ByteRange) -> Result<Bytes, Status>,
     ) -> Result<Told, Failure> {
         let extension = job.extension.description().number;
-        let need = Need { extension, bytes_left: job.bytes_left, memory_bytes: job.memory_bytes };
+        let is_left = job.is_left;
+        if is_left() {
+            return Err(Failure::Told(ExtensionError::Stopped));
+        }
+        let name = JobName { extension, number: job.number, object: job.name };
+        let need = Need {
+            job: name,
+            object_bytes: job.object_bytes,
+            bytes_left: job.bytes_left,
+            memory_bytes: job.memory_bytes,
+        };
         let (reach, server) = pair(&job.call.pieces, job.object_bytes);
         let signals = Arc::clone(&server.signals);
         let waiting = |number| Waiting {
@@ -150,7 +167,10 @@ impl Workers {
             signals,
         };
         let number = self.shared.begin(need, waiting)?;
-        let look = || self.shared.preempt(number);
+        let look = || match is_left() {
+            true => self.shared.leave(number),
+            false => self.shared.preempt(number),
+        };
         loop {
             match server.serve(self.shared.patience, &read, look) {
                 Some(End::Told(told)) => return told.map_err(Failure::Told),
@@ -180,12 +200,12 @@ impl fmt::Debug for Workers {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // No extension runs with it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> f64 {
+    pub(super) fn now(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
@@ -197,7 +217,7 @@ impl Shared {
     ) -> Result<u64, Failure> {
         let now = self.now();
         let mut state = self.lock();
-        if state.lost.get(&need.extension).is_some_and(|lost| *lost >= MOST_LOST) {
+        if state.lost.get(&need.job.extension).is_some_and(|lost| *lost >= MOST_LOST) {
             return Err(Failure::NeverEnds);
         }
         let number = state.next_number;
@@ -229,14 +249,35 @@ impl Shared {
     }
 
     /// A call that has run for a while comes to an end, if somebody waits whose job takes less.
-    fn preempt(&self, number: u64) {
+    fn preempt(&self, number: u64) -> Look {
         let state = self.lock();
         let now = self.now();
-        if let Some(running) = state.running.get(&number)
-            && now - running.since >= SLICE.as_secs_f64()
-            && state.queue.has_shorter(running.need, now)
-        {
-            running.signals.end_soon();
+        if let Some(running) = state.running.get(&number) {
+            let (run, looked_at) = (now - running.since, running.signals.looked_at());
+            if run >= SLICE.as_secs_f64()
+                && state.queue.has_shorter(&running.need, now, run, looked_at)
+            {
+                running.signals.end_soon();
+            }
+        }
+        Look::GoOn
+    }
+
+    /// Nobody waits for a call any more: it is not begun, or stopped.
+    fn leave(&self, number: u64) -> Look {
+        let mut state = self.lock();
+        if let Some(running) = state.running.get(&number) {
+            running.signals.stop();
+            return Look::GoOn;
+        }
+        match state.queue.remove(self.now(), |waiting| waiting.number == number) {
+            Some(_) => {
+                // It may have stood before others, for want of memory.
+                self.work.notify_all();
+                Look::Over
+            }
+            // How it has ended is heard soon.
+            None => Look::GoOn,
         }
     }
 
@@ -246,7 +287,7 @@ impl Shared {
         let Some(running) = state.running.get_mut(&number) else { return };
         running.is_lost = true;
         running.signals.stop();
-        let extension = running.need.extension;
+        let extension = running.need.job.extension;
         *state.lost.entry(extension).or_default() += 1;
         state.threads -= 1;
         // Others may have waited for its thread.
@@ -266,11 +307,11 @@ impl Shared {
             let told = catch_unwind(AssertUnwindSafe(|| extension.run(&call, &mut reach)));
             let end = told.map_or(End::Panicked, End::Told);
             let looked_at = match &end {
-                End::Told(Ok(told)) => call.bytes_before(told.position),
+                End::Told(Ok(told)) => bytes_before(&call.pieces, told.position),
                 _ => 0,
             };
             if matches!(end, End::Panicked) {
-                tracing::error!(extension = need.extension, "an extension has panicked");
+                tracing::error!(extension = need.job.extension, "an extension has panicked");
             }
             reach.end(end);
             if self.ended(number, looked_at, begun.elapsed()) {
@@ -312,8 +353,8 @@ impl Shared {
         let Some(Running { need, is_lost, .. }) = state.running.remove(&number) else {
             return false;
         };
-        state.queue.ended(need, looked_at, taken.as_secs_f64());
-        if is_lost && let Some(lost) = state.lost.get_mut(&need.extension) {
+        state.queue.ended(&need, self.now(), looked_at, taken.as_secs_f64());
+        if is_lost && let Some(lost) = state.lost.get_mut(&need.job.extension) {
             *lost -= 1;
         }
         // Memory may be free now for others than the next of this thread.
@@ -326,7 +367,7 @@ impl Shared {
 mod tests {
     use super::super::Description;
     use super::*;
-    use nasd_types::Rights;
+    use nasd_types::{ObjectId, PartitionId, Rights};
     use std::sync::mpsc::{Receiver, channel};
 
     /// One that waits until it is told to go on.
@@ -352,8 +393,18 @@ mod tests {
 
     fn job<'a>(extension: &'a Arc<dyn Extension>, arguments: &[u8]) -> Job<'a> {
         let pieces = vec![ByteRange::new(0, 100)];
-        let call = ExtensionCall { pieces, most: 10, arguments: arguments.to_vec() };
-        Job { extension, call, object_bytes: 100, bytes_left: 100, memory_bytes: 0 }
+        let call = ExtensionCall { pieces, most: 10, arguments: arguments.to_vec(), since: None };
+        let name = ObjectName { partition: PartitionId(1), object: ObjectId(1000) };
+        Job {
+            extension,
+            call,
+            name,
+            number: 1,
+            object_bytes: 100,
+            bytes_left: 100,
+            memory_bytes: 0,
+            is_left: &|| false,
+        }
     }
 
     fn nothing(_: ByteRange) -> Result<Bytes, Status> {

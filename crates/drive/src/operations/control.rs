@@ -31,7 +31,7 @@ pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Resul
 }
 
 fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> {
-    let Facts { space, bytes_read, bytes_written, mut components } = facts(drive)?;
+    let Facts { space, bytes_read, bytes_written, mut components, extension_work } = facts(drive)?;
     components.truncate(MAX_COMPONENTS);
     let counters = &drive.counters;
     let mut partitions = drive.partitions();
@@ -65,13 +65,19 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         partitions,
         extensions: drive.extensions.list(),
         components,
+        extension_work,
     })
 }
 
 fn facts(drive: &Drive) -> Result<Facts, Status> {
     let own = drive.store.space();
-    let here = Facts { space: own, ..Facts::default() };
-    drive.elsewhere().map_or(Ok(here), |elsewhere| elsewhere.facts(own))
+    match drive.elsewhere() {
+        Some(elsewhere) => elsewhere.facts(own),
+        None => {
+            let extension_work = drive.extensions.workers.work(drive.identity.drive);
+            Ok(Facts { space: own, extension_work, ..Facts::default() })
+        }
+    }
 }
 
 fn partition_space(drive: &Drive, partition: PartitionId) -> Result<PartitionSpace, Status> {

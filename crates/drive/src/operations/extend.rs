@@ -1,18 +1,30 @@
 //! `extend`: has an extension do something with an object, under the caller's authority.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use nasd_capability::Access;
+use nasd_prefetch::notice;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{Extend, ExtendArguments, Extended, ExtensionOutcome};
+use nasd_transport::{Answer, Presence};
 use nasd_types::limits::MAX_TRANSFER_BYTES;
-use nasd_types::{ByteRange, ObjectName};
+use nasd_types::{ByteRange, ObjectName, Rights};
 
-use super::{Context, Perform, on_object, refuse_synthetic};
+use super::{Context, Perform, Source, authorize, finish, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::extensions::{Bytes, Extension, ExtensionCall, ExtensionError, Failure, Job, Told};
+use crate::prefetching;
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
+
+/// Decode, authorize, perform, seal: as for any other, but that it is given up when its caller goes.
+pub(super) fn run(drive: &Drive, source: Source<'_>, presence: Presence<'_>) -> Answer<ReplyData> {
+    match authorize::<Extend>(drive, source) {
+        Ok(permitted) => finish::<Extend>(drive, permitted, presence),
+        Err(answer) => answer,
+    }
+}
 
 impl Perform for Extend {
     fn access(arguments: &ExtendArguments) -> Access<'_> {
@@ -26,7 +38,8 @@ impl Perform for Extend {
         arguments: ExtendArguments,
         context: &Context<'_>,
     ) -> Result<Done<Extended>, Status> {
-        let ExtendArguments { name, rights, bytes_left, .. } = arguments;
+        let since = Some(Instant::now());
+        let ExtendArguments { name, rights, bytes_left, job: number, .. } = arguments;
         refuse_synthetic(name)?;
         let pieces: Vec<ByteRange> = arguments.pieces()?.iter().collect();
         if !pieces.is_sorted_by(|one, next| one.end() <= next.offset) {
@@ -37,23 +50,62 @@ impl Perform for Extend {
             // It has no bytes itself: those who have are in the object's map.
             return Err(Status::NoSuchExtension);
         }
-        let extension = drive.extensions.find(arguments.extension, arguments.revision);
+        let asked = (arguments.extension, arguments.revision);
+        if asked == (notice::NUMBER, notice::REVISION) {
+            return prefetch(drive, &arguments, &pieces);
+        }
+        let extension = drive.extensions.find(asked.0, asked.1);
         let extension = extension.ok_or(Status::NoSuchExtension)?;
         if !rights.contains(extension.description().rights) {
             return Err(Status::NotPermitted);
         }
         let most = (arguments.most as usize).min(MAX_TRANSFER_BYTES);
-        let call = ExtensionCall { pieces, most, arguments: arguments.arguments };
+        let call = ExtensionCall { pieces, most, arguments: arguments.arguments, since };
         let object_bytes = drive.store.getattr(name).map_err(|error| status_of(&error))?;
         let object_bytes = object_bytes.logical_size;
         let told = memory(drive, &**extension, &call).and_then(|memory_bytes| {
-            let job = Job { extension, call, object_bytes, bytes_left, memory_bytes };
+            let is_left = &|| context.presence.is_gone();
+            let job = Job {
+                extension,
+                call,
+                name,
+                number,
+                object_bytes,
+                bytes_left,
+                memory_bytes,
+                is_left,
+            };
             drive.extensions.workers.run(job, |range| read(drive, name, range))
         });
         let (extended, data) = outcome(told, begin, most)?;
         drive.counters.read.add(context.grant.holder, data.len());
         Ok(Done { reply: extended, data: Some(vec![ReplyData::Bytes(data)]) })
     }
+}
+
+/// Writes down what will be read, and tells how much of it was taken.
+fn prefetch(
+    drive: &Drive,
+    arguments: &ExtendArguments,
+    pieces: &[ByteRange],
+) -> Result<Done<Extended>, Status> {
+    if !arguments.rights.contains(Rights::READ) {
+        return Err(Status::NotPermitted);
+    }
+    // It is in memory when the first piece is fetched.
+    drive.store.getattr(arguments.name).map_err(|error| status_of(&error))?;
+    let told = match prefetching::notice(&arguments.arguments) {
+        Ok(notice) => {
+            let now = drive.environment.elapsed_ns();
+            let taken = drive.prefetching.tell(&notice, arguments.name, pieces, now);
+            let position = pieces.last().map_or(0, ByteRange::end);
+            Ok(Told { position, data: notice::encode_taken(taken) })
+        }
+        Err(text) => Err(Failure::Told(ExtensionError::Refused(text))),
+    };
+    let most = (arguments.most as usize).min(MAX_TRANSFER_BYTES);
+    let (extended, data) = outcome(told, pieces[0].offset, most)?;
+    Ok(Done { reply: extended, data: Some(vec![ReplyData::Bytes(data)]) })
 }
 
 /// The memory that a call takes, if there is so much.

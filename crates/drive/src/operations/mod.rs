@@ -41,7 +41,7 @@ use nasd_capability::{Access, Admission, KeyKind, KeyKinds, SealedKey, Target};
 use nasd_protocol::drive::{self as wire, Operation, Procedure};
 use nasd_protocol::{Credential, CredentialKey, Status};
 use nasd_store::StoredKey;
-use nasd_transport::{AcceptStatus, Answer, CallHead};
+use nasd_transport::{AcceptStatus, Answer, CallHead, Presence};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
     ByteRange, ObjectId, ObjectName, PartitionId, Protection, Rights, SetAttributes, Timestamp,
@@ -72,6 +72,8 @@ pub(crate) struct Context<'a> {
     key: &'a CredentialKey,
     /// When the call was received whole.
     now: Timestamp,
+    /// Whether its caller is there.
+    presence: Presence<'a>,
 }
 
 impl Context<'_> {
@@ -103,6 +105,7 @@ pub(crate) fn execute(
     drive: &Drive,
     procedure: Procedure,
     source: Source<'_>,
+    presence: Presence<'_>,
 ) -> Answer<ReplyData> {
     match procedure {
         Procedure::Null => null(&source),
@@ -135,7 +138,7 @@ pub(crate) fn execute(
         Procedure::Map => run::<wire::Map>(drive, source),
         Procedure::Setstriping => run::<wire::Setstriping>(drive, source),
         Procedure::Endwrites => run::<wire::Endwrites>(drive, source),
-        Procedure::Extend => run::<wire::Extend>(drive, source),
+        Procedure::Extend => extend::run(drive, source, presence),
     }
 }
 
@@ -149,10 +152,10 @@ fn null(source: &Source<'_>) -> Answer<ReplyData> {
     }
 }
 
-/// Decode, authorize, perform, seal.
+/// Decode, authorize, perform, seal; for all that takes no longer than the answer is waited for.
 fn run<O: Perform>(drive: &Drive, source: Source<'_>) -> Answer<ReplyData> {
     match authorize::<O>(drive, source) {
-        Ok(permitted) => finish::<O>(drive, permitted),
+        Ok(permitted) => finish::<O>(drive, permitted, Presence::ALWAYS),
         Err(answer) => answer,
     }
 }
@@ -216,9 +219,13 @@ impl<A> Admitted<'_, A> {
     }
 }
 
-fn finish<O: Perform>(drive: &Drive, permitted: Permitted<O::Arguments>) -> Answer<ReplyData> {
+fn finish<O: Perform>(
+    drive: &Drive,
+    permitted: Permitted<O::Arguments>,
+    presence: Presence<'_>,
+) -> Answer<ReplyData> {
     let Permitted { arguments, credential, grant, now } = permitted;
-    let context = Context { grant: &grant, key: &credential.key, now };
+    let context = Context { grant: &grant, key: &credential.key, now, presence };
     let done = match grant.must_not_be_done {
         true => Err(Status::ReadOnly),
         false => O::perform(drive, arguments, &context),

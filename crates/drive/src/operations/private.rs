@@ -12,7 +12,7 @@
 use nasd_capability::{Refusal, Way};
 use nasd_protocol::drive::{Procedure, Sealed, Written, unwrap_arguments};
 use nasd_protocol::{Credential, Status};
-use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Presence, Receive};
 use nasd_types::Timestamp;
 use nasd_xdr::{Decoder, XdrDecode, XdrError, from_bytes};
 
@@ -89,15 +89,21 @@ fn open(drive: &Drive, claimed: &Claimed<'_>, sealed: &Sealed) -> Result<Opened,
 
 /// Executes a call.
 pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
-    match call.payload {
+    let Call { head, arguments, payload, presence, .. } = call;
+    match payload {
         Some(Incoming(Kind::Write(incoming))) => write::execute_received(drive, *incoming),
-        Some(Incoming(Kind::Opened(opened))) => opened.execute(drive),
-        Some(Incoming(Kind::Held(_))) | None => execute_discarded(drive, call.head, call.arguments),
+        Some(Incoming(Kind::Opened(opened))) => opened.execute(drive, presence),
+        Some(Incoming(Kind::Held(_))) | None => execute_discarded(drive, head, arguments, presence),
     }
 }
 
 /// Finds out why nothing came of it when it was received.
-fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<ReplyData> {
+fn execute_discarded(
+    drive: &Drive,
+    head: &CallHead<'_>,
+    bytes: &[u8],
+    presence: Presence<'_>,
+) -> Answer<ReplyData> {
     let Ok(sealed) = Sealed::decode(&mut Decoder::new(bytes)) else {
         return Answer::Rejected(AcceptStatus::GarbageArguments);
     };
@@ -112,7 +118,7 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
     let arguments = match opened.procedure {
         Some(Procedure::Write | Procedure::Append) => opened.data_arguments(&sealed),
         _ if sealed.data_length == 0 => {
-            return Box::new(opened).execute(drive);
+            return Box::new(opened).execute(drive, presence);
         }
         _ => None,
     };
@@ -155,7 +161,7 @@ impl Opened {
     }
 
     /// A call of any procedure that brings no data.
-    fn execute(self: Box<Self>, drive: &Drive) -> Answer<ReplyData> {
+    fn execute(self: Box<Self>, drive: &Drive, presence: Presence<'_>) -> Answer<ReplyData> {
         match self.procedure {
             None
             | Some(Procedure::Null | Procedure::Private | Procedure::Write | Procedure::Append) => {
@@ -164,7 +170,7 @@ impl Opened {
                     Err(answer) => answer,
                 }
             }
-            Some(procedure) => super::execute(drive, procedure, Source::Opened(self)),
+            Some(procedure) => super::execute(drive, procedure, Source::Opened(self), presence),
         }
     }
 

@@ -8,13 +8,14 @@
 
 use std::time::Instant;
 
-use nasd_protocol::Status;
 use nasd_protocol::drive::{Getattr, GetattrArguments, Procedure, Read, ReadArguments};
-use nasd_transport::{Answer, Attempt, Call, Waits};
-use nasd_types::ObjectName;
+use nasd_protocol::{Credential, Status};
+use nasd_transport::{Answer, Attempt, Call, Presence, Waits};
+use nasd_types::{ObjectName, Timestamp};
 
 use super::{Context, Perform, Permitted, Source, admit, authorize, look_again};
 use crate::Drive;
+use crate::authority::Grant;
 use crate::incoming::{Incoming, Kind};
 use crate::reply::{Done, ReplyData};
 
@@ -74,6 +75,11 @@ impl Held {
     }
 }
 
+/// None of these works for long.
+fn context<'a>(grant: &'a Grant, credential: &'a Credential, now: Timestamp) -> Context<'a> {
+    Context { grant, key: &credential.key, now, presence: Presence::ALWAYS }
+}
+
 /// Executes a call, waits for the medium if need be, and looks at the call once more before it is
 /// answered with anything.
 pub(super) fn finish_late<O: Prompt>(
@@ -81,7 +87,7 @@ pub(super) fn finish_late<O: Prompt>(
     permitted: &Permitted<O::Arguments>,
 ) -> Answer<ReplyData> {
     let Permitted { arguments, credential, grant, now } = permitted;
-    let context = Context { grant, key: &credential.key, now: *now };
+    let context = context(grant, credential, *now);
     let done = O::perform_late(drive, arguments, &context);
     match look_again(drive, credential, &O::access(arguments), grant) {
         Ok(_) => drive.seal(grant, done),
@@ -109,7 +115,7 @@ pub(crate) fn attempt<O: Prompt>(
         Err(answer) => return Attempt::Answered(answer),
     };
     let Permitted { arguments, credential, grant, now } = &permitted;
-    match O::perform_now(drive, arguments, &Context { grant, key: &credential.key, now: *now }) {
+    match O::perform_now(drive, arguments, &context(grant, credential, *now)) {
         Ok(done) => Attempt::Answered(drive.seal(grant, done)),
         Err(waits) => {
             let held = Held { begin, call: O::held(permitted) };

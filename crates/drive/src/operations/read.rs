@@ -52,6 +52,8 @@ impl Prompt for Read {
             if let Some(elsewhere) = drive.elsewhere() {
                 return Ok(Found::elsewhere(elsewhere.read(arguments)?).counted(drive, context));
             }
+            drive.prefetching.note_read(arguments.name, pieces.iter());
+            drive.prefetching.await_coming(arguments.name, pieces.iter());
             let known = context.grant.object.as_ref();
             let known = known.and_then(|found| found.here(arguments.name));
             let read = || read_stored(drive, arguments.name, known, &pieces);
@@ -84,9 +86,15 @@ impl Prompt for Read {
         let known = context.grant.object.as_ref().and_then(|found| found.here(name)).cloned();
         let object = known.or_else(|| drive.store.locate_in_memory(name)).ok_or(Waits::Alone)?;
         match drive.store.read_cached(&object, range) {
-            Some(Ok(read)) => Ok(Ok(Found::of(read).counted(drive, context))),
+            Some(Ok(read)) => {
+                drive.prefetching.note_read(name, std::iter::once(range));
+                Ok(Ok(Found::of(read).counted(drive, context)))
+            }
             Some(Err(error)) => Ok(Err(status_of(&error))),
-            None if range.length <= SMALL_BYTES && drive.store.can_prefetch(name) => {
+            None if range.length <= SMALL_BYTES
+                && drive.store.can_prefetch(name)
+                && !drive.prefetching.is_coming(name, range) =>
+            {
                 Err(Waits::Together)
             }
             None => Err(Waits::Alone),

@@ -17,9 +17,9 @@ use nasd_capability::{
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment, Extension};
 use nasd_protocol::drive::{
-    CreateArguments, Created, EXTEND_RESULT_HEAD_BYTES, PRIVATE_RESULT_HEAD_BYTES, PROGRAM,
-    Procedure, READ_RESULT_HEAD_BYTES, Sealed, VERSION, WriteArguments, Written, unwrap_results,
-    wrap_arguments,
+    CreateArguments, Created, EXTEND_RESULT_HEAD_BYTES, FlushpartitionArguments,
+    PRIVATE_RESULT_HEAD_BYTES, PROGRAM, Procedure, READ_RESULT_HEAD_BYTES, Sealed, VERSION,
+    WriteArguments, Written, unwrap_results, wrap_arguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
@@ -654,4 +654,24 @@ pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
 
 pub fn object(number: u64) -> ObjectName {
     ObjectName { partition: PARTITION, object: ObjectId(number) }
+}
+
+/// A drive that has objects with contents, of which it knows nothing but that they are there.
+pub fn cold(
+    device: Arc<dyn BlockDevice>,
+    lengths: &[usize],
+) -> (TestDrive, Vec<(ObjectName, Vec<u8>)>) {
+    let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);
+    let objects: Vec<_> = (1..)
+        .zip(lengths)
+        .map(|(seed, &length)| {
+            let bytes = pattern(seed, length);
+            (drive.object_with(&bytes), bytes)
+        })
+        .collect();
+    let flush = FlushpartitionArguments { partition: PARTITION };
+    assert!(drive.by(Signer::working(), Procedure::Flushpartition, &flush).status.is_none());
+    drop(drive);
+    let drive = TestDrive::on(device, DriveOptions::default(), START + 3600 * SECOND);
+    (drive, objects)
 }

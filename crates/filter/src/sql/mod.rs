@@ -24,6 +24,8 @@ pub struct Query {
     pub program: Program,
     /// The columns of the result, in order.
     pub columns: Vec<ResultColumn>,
+    /// Whether those are all that there are: `*`.
+    pub is_all: bool,
 }
 
 /// A column of a query's result.
@@ -313,7 +315,11 @@ impl Translator<'_> {
         let count = self.format.column_count();
         let all = (0..count).map(|index| self.format.column_name(index).unwrap_or_default());
         let (projection, names): (_, Vec<String>) = if clauses.items.is_empty() {
-            (None, all.map(str::to_owned).collect())
+            // What has no bytes of its own is given column by column.
+            let columns = (0..count).filter_map(|index| u16::try_from(index).ok());
+            let columns = || columns.map(Expression::column).collect();
+            let projection = matches!(self.format, Format::Columns(_)).then(columns);
+            (projection, all.map(str::to_owned).collect())
         } else {
             let items = clauses.items.iter().map(|(expression, _)| self.expression(expression));
             let names = clauses.items.iter().map(|(_, name)| name.clone());
@@ -335,7 +341,7 @@ impl Translator<'_> {
         };
         let column = |(place, name)| ResultColumn { name, place };
         let columns = names.into_iter().enumerate().map(column).collect();
-        Ok(Query { program, columns })
+        Ok(Query { program, columns, is_all: clauses.items.is_empty() })
     }
 
     /// What an ORDER BY is by: an item by its place or its alias, or else an expression over columns.
@@ -388,7 +394,8 @@ impl Translator<'_> {
             };
             columns.push(ResultColumn { name: name.clone(), place });
         }
-        Ok(Query { program: Program::Aggregate(Aggregate { filter, keys, items }), columns })
+        let program = Program::Aggregate(Aggregate { filter, keys, items });
+        Ok(Query { program, columns, is_all: false })
     }
 
     /// The argument of an aggregate function; none for `count(*)`.

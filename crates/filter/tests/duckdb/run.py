@@ -1,8 +1,9 @@
-"""Runs queries by DuckDB over files of delimited text.
+"""Runs queries by DuckDB over files of delimited text, or over Parquet files that it writes.
 
     python3 run.py FILE
 
-FILE has a line of JSON for each file of text: its path and format, and the queries over it, which know it as `data`.
+FILE has a line of JSON for each file of text: its path and format, and the queries over it, which know it as `data`. Where there
+is a "write" instead, that is the path of a Parquet file which is written first, of "records" with "options".
 Printed is a line of JSON for each query, in the same order: {"rows": [[value, ...], ...]}, or {"error": the class of
 the error, "text": what it says}. A value is null or a text whose first letter tells the type: i, f, b or t.
 """
@@ -32,6 +33,13 @@ def load(connection, told):
         "CREATE OR REPLACE TABLE data AS SELECT * FROM"
         f" read_csv({literal(told['path'])}, columns = {{{columns}}}, auto_detect = false{text})"
     )
+
+
+def write(connection, told):
+    """A Parquet file of what a query has, read back."""
+    path = literal(told["write"])
+    connection.execute(f"COPY ({told['records']}) TO {path} ({told['options']})")
+    connection.execute(f"CREATE OR REPLACE TABLE data AS SELECT * FROM {path}")
 
 
 def literal(value):
@@ -75,7 +83,7 @@ def main():
     connection.execute("SET ieee_floating_point_ops = false")
     for line in open(sys.argv[1], encoding="utf-8"):
         told = json.loads(line)
-        load(connection, told)
+        (write if "write" in told else load)(connection, told)
         for query in told["queries"]:
             print(json.dumps(answer(connection, query)))
 

@@ -100,6 +100,7 @@ pub fn file(random: &mut Random, format: &Format) -> Vec<u8> {
             Format::Fixed(fixed) => put_fixed(random, fixed, &mut file),
             Format::Delimited(delimited) => put_delimited(random, delimited, &mut file),
             Format::JsonLines(lines) => put_json(random, lines, &mut file),
+            Format::Columns(_) => {}
         }
         if !matches!(format, Format::Fixed(_)) {
             file.extend(random.pick(&[line_end, line_end, "\n"]).bytes());

@@ -401,7 +401,7 @@ fn row(
     let (delimiter, quote) = match &plan.format {
         Format::Fixed(fixed) => return packed(plan, fixed, projection, record, columns),
         Format::Delimited(format) => (format.delimiter, format.quote.unwrap_or(b'"')),
-        Format::JsonLines(_) => (b',', b'"'),
+        Format::JsonLines(_) | Format::Columns(_) => (b',', b'"'),
     };
     let mut line = Vec::new();
     for (number, expression) in projection.iter().enumerate() {

@@ -93,6 +93,8 @@ pub fn read_columns(
                 }
             }
         }
+        // It has no bytes.
+        Format::Columns(_) => return Err(Trouble::Bad),
         Format::JsonLines(format) => {
             let members = json::object(record.content()).ok_or(Trouble::Bad)?;
             for index in needed {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_protocol::drive::{
-    BatchDone, BatchOperation, DriveControl, Medium, PartitionControl, PartitionState,
-    PartitionSummary,
+    BatchDone, BatchOperation, DriveControl, ExtensionWork, Medium, PartitionControl,
+    PartitionState, PartitionSummary,
 };
 use nasd_protocol::manager::FileHandle;
 use nasd_types::limits::BLOCK_BYTES;
@@ -463,6 +463,7 @@ impl ObjectStore for MemoryDrives {
                 partitions: vec![state.summary()],
                 extensions: Vec::new(),
                 components: Vec::new(),
+                extension_work: ExtensionWork::default(),
             })
         })
     }

@@ -1,8 +1,8 @@
 //! `nasd audit`, as the user types it.
 
 use super::partition::{parse_identifier, parse_partition};
-use crate::time;
 use clap::Args;
+use nasd_cell::time;
 use nasd_protocol::Status;
 use nasd_types::{AuditId, ObjectId, PartitionId, Timestamp};
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! `nasd cap`, as the user types it.
 
 use super::parse_size;
-use crate::time::parse_duration;
 use clap::{Args, Subcommand};
+use nasd_cell::time::parse_duration;
 use nasd_types::ByteRange;
 use std::time::Duration;
 

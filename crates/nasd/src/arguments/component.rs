@@ -1,7 +1,7 @@
 //! `nasd drive add` and `drain`, and `nasd striping set`, as the user types them.
 
-use crate::time::parse_interval;
 use clap::Args;
+use nasd_cell::time::parse_interval;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

@@ -64,12 +64,12 @@ pub struct HandedArguments {
     pub token: bool,
     /// How long the token is good.
     #[arg(long, value_name = "DURATION", default_value = "1h",
-          value_parser = crate::time::parse_validity)]
+          value_parser = nasd_cell::time::parse_validity)]
     pub token_for: Duration,
     /// Where the manager is for who joins, HOST:PORT, if it is not what `cell.toml` says.
     #[arg(long, value_name = "HOST:PORT")]
     pub manager: Option<String>,
     /// How long the certificate is good: 12h, 30d; a year by default.
-    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time::parse_validity)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = nasd_cell::time::parse_validity)]
     pub validity: Option<Duration>,
 }

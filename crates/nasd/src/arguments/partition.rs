@@ -1,7 +1,7 @@
 //! `nasd partition`, as the user types it; and how any command names a running drive and its key.
 
-use crate::cell::parse_protection;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use nasd_cell::parse_protection;
 use nasd_types::{Compression, PartitionId};
 use std::path::PathBuf;
 

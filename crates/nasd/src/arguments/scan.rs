@@ -14,6 +14,8 @@ pub enum RecordFormat {
     Jsonl,
     /// Records of one size.
     Fixed,
+    /// Columns, in groups of rows; the file says itself what they are.
+    Parquet,
 }
 
 /// What is scanned, and for what.
@@ -50,7 +52,8 @@ pub struct ScanArguments {
 /// What the records are.
 #[derive(Debug, Clone, Args)]
 pub struct FormatArguments {
-    /// How records are written. By the end of the file's name if that is not said: .csv, .tsv, .jsonl or .ndjson.
+    /// How records are written. By the end of the file's name if that is not said: .csv, .tsv, .jsonl, .ndjson or
+    /// .parquet; and by its beginning if it is a Parquet file.
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RecordFormat>,
     /// NAME:TYPE,... of the columns: int, float or text; of fixed records i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 (with `be`

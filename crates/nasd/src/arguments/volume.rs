@@ -2,8 +2,9 @@
 
 use super::partition::parse_quota;
 use super::{Stripe, parse_size};
-use crate::cell::Personality;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use nasd_cell::Personality;
 
 /// How the files of a new volume are spread; as those of the cell's first volume, if nothing is said.
 #[derive(Debug, Clone, Args)]
@@ -30,8 +31,8 @@ pub enum VolumeCommand {
     Create {
         /// Its name: letters, digits, `.`, `_` and `-`.
         name: String,
-        /// What those who share its files may rely on.
-        #[arg(long, value_enum, default_value_t)]
+        /// What those who share its files may rely on: `nfs`, that what is written is seen by who opens the file then.
+        #[arg(long, default_value = "nfs", value_parser = personality())]
         personality: Personality,
         /// How many bytes its files may take altogether: 512M, 10G, or `none` for no limit. Each
         /// drive has a share by its size.
@@ -66,4 +67,8 @@ pub enum VolumeCommand {
         #[arg(long, value_parser = parse_quota)]
         quota: u64,
     },
+}
+
+fn personality() -> impl TypedValueParser<Value = Personality> {
+    PossibleValuesParser::new(["nfs"]).try_map(|text| text.parse::<Personality>())
 }

@@ -1,7 +1,7 @@
 //! Which component drives a striping manager has, and how it uses them: as `cell.toml` says, while it serves too.
 
-use crate::cell::{Cell, CellError, StripeConfig, WatchedCell};
 use nasd_capability::SecretKey;
+use nasd_cell::{Cell, CellError, StripeConfig, WatchedCell};
 use nasd_stripe::own::RemoteHolders;
 use nasd_stripe::{Arrangement, ComponentDrive, RemoteComponents, Role, VirtualDrive};
 

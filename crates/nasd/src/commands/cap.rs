@@ -1,15 +1,14 @@
 //! `nasd cap`: capabilities as text that can be handed over.
 
 use super::Outcome;
-use super::files::CellPath;
 use crate::arguments::{CapCommand, RightsArguments};
-use crate::cell::Cell;
-use crate::cell::CellError;
 use crate::output::{self, say};
-use crate::session::{Connected, connect, for_command, manager};
 use crate::shared_file::{Given, is_url_argument, printable};
-use crate::time::{now, spoken, utc};
 use nasd_capability::{Capability, CapabilityUrl, Chain, Delegated, Narrowing};
+use nasd_cell::CellError;
+use nasd_cell::session::{Connected, connect, for_command, manager};
+use nasd_cell::time::{now, spoken, utc};
+use nasd_cell::{Cell, CellPath};
 use nasd_protocol::manager::{FileHandle, MintArguments, Minted};
 use nasd_types::{ByteRange, Protection, Rights, Timestamp};
 use std::error::Error;

@@ -177,7 +177,7 @@ impl DemoCell {
 impl Drop for DemoCell {
     /// After an error the cell still runs: it is stopped as well as can be, and removed.
     fn drop(&mut self) {
-        if crate::cell::CellLock::holder(&self.cell().join("run/up.lock")).is_some()
+        if nasd_cell::CellLock::holder(&self.cell().join("run/up.lock")).is_some()
             && let Err(error) = self.stop()
         {
             eprintln!("stopping the cell: {error}\n{}", log_tail(&self.cell().join("log/up.log")));

@@ -10,14 +10,15 @@ pub use components::list;
 
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
-use crate::cell::{
-    Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named,
-};
 use crate::drive_session::DriveSession;
 use crate::memory::default_cache_bytes;
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
-use nasd_device::{BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice};
+use nasd_cell::{Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
+use nasd_device::{
+    BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice, RatedDevice, SeekModel,
+    SeekingDevice,
+};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_store::{Identity, OpenError, OpenOptions, Store};
 use nasd_types::{CellId, DriveId};
@@ -63,8 +64,22 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
     }
 }
 
-/// The device that a drive serves. In a program that is built for tests it may be made slow while it is used.
-fn that_may_limp(device: FileDevice, path: &Path) -> Arc<dyn BlockDevice> {
+/// The device that a drive serves, as slow as it is to be.
+fn slowed(device: FileDevice, arguments: &DriveServeArguments) -> Arc<dyn BlockDevice> {
+    let path = &arguments.device;
+    if arguments.emulate_disk {
+        tracing::warn!("{} is as slow as a disk, as --emulate-disk says", path.display());
+        let model = SeekModel::DISK_7200.sleeping();
+        return that_may_limp(SeekingDevice::new(device, model), path);
+    }
+    if let Some(bytes_per_second) = arguments.device_rate {
+        return Arc::new(RatedDevice::new(device, bytes_per_second));
+    }
+    that_may_limp(device, path)
+}
+
+/// In a program that is built for tests a device may be made slow while it is used.
+fn that_may_limp(device: impl BlockDevice + 'static, path: &Path) -> Arc<dyn BlockDevice> {
     if cfg!(debug_assertions) && std::env::var_os("NASD_TEST_LIMP").is_some() {
         return Arc::new(LimpingDevice::new(device, path.with_extension("limp")));
     }
@@ -205,7 +220,7 @@ fn serve(arguments: &DriveServeArguments) -> Outcome {
         .transpose()?;
     let cache_bytes = usize::try_from(arguments.cache)?;
     let store_options = OpenOptions { cache_bytes, ..OpenOptions::default() };
-    let store = Store::open(that_may_limp(device, path), &store_options)
+    let store = Store::open(slowed(device, arguments), &store_options)
         .map_err(|error| open_failed(path, &error))?;
     let drive = Drive::new(store, options, Environment::system())?;
     let server = DriveServer::start(drive, listener)?;

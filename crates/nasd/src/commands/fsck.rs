@@ -4,10 +4,10 @@
 use super::Outcome;
 use super::agree::agree;
 use crate::arguments::FsckArguments;
-use crate::cell::{Cell, CellError};
 use crate::fsck::{self, Finding, Orphans, Seen, View};
 use crate::output::{self, say};
-use crate::session::{COMMAND_DEADLINE, administrator, manager};
+use nasd_cell::session::{COMMAND_DEADLINE, administrator, manager};
+use nasd_cell::{Cell, CellError};
 use nasd_client::{
     Authority, Caller, ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy,
 };

@@ -2,11 +2,11 @@
 //! background and returns when the volume is there; `umount.fuse.nasd MOUNTPOINT` returns when all is
 //! durable.
 
+use super::Outcome;
 use super::mount::{check_option, mount, umount};
-use super::{Outcome, cell_directory};
 use crate::arguments::{MOUNT_NAME, MountArguments, MountHelper, UmountHelper, Wanted};
-use crate::cell::Cell;
 use clap::Parser;
+use nasd_cell::{Cell, cell_directory};
 use std::process::{Command, ExitCode};
 
 /// mount(8): incorrect invocation.

@@ -1,12 +1,12 @@
 //! `nasd join`: a machine or a person becomes a member of a cell, by the token that its owner gave.
 
 use super::Outcome;
-use crate::cell::MANAGER_NAME;
-use crate::cell::{
-    CellConfig, CertificateFiles, Token, hash_of, now, write_client_directory, write_private,
-};
 use crate::output::{self, say};
 use crate::shared_file::read_argument;
+use nasd_cell::MANAGER_NAME;
+use nasd_cell::{
+    CellConfig, CertificateFiles, Token, hash_of, now, write_client_directory, write_private,
+};
 use nasd_client::{ClientError, ConnectOptions, ManagerClient, RetryPolicy};
 use nasd_protocol::ManagerStatus;
 use nasd_transport::ClientTls;

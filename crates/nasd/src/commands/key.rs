@@ -11,9 +11,9 @@ mod show;
 
 use super::Outcome;
 use crate::arguments::{KeyArguments, KeyCommand};
-use crate::cell::Cell;
 use crate::output::{self, say};
-use crate::session::administrator;
+use nasd_cell::Cell;
+use nasd_cell::session::administrator;
 use nasd_protocol::manager::Rotation;
 use std::path::Path;
 

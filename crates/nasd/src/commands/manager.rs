@@ -1,10 +1,10 @@
 //! `nasd manager serve`: the file manager of the cell's volumes.
 
 use super::{Outcome, announce_end, announce_ready};
-use crate::cell::{Cell, CellError, CellTable, Ledger, RingKeeper, complete_cell, refresh};
 use crate::metrics::MetricsListener;
-use crate::session::manager_tls;
 use crate::shutdown::Shutdown;
+use nasd_cell::session::manager_tls;
+use nasd_cell::{Cell, CellError, CellTable, Ledger, RingKeeper, complete_cell, refresh};
 use nasd_manager::membership::Membership;
 use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer, RootOptions};
 use nasd_protocol::manager::Name;

@@ -4,13 +4,13 @@
 use super::Outcome;
 use super::agree::agree;
 use crate::arguments::{HandedArguments, HostCommand, UserCommand};
-use crate::cell::{
+use crate::output::{self, say};
+use nasd_cell::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
+use nasd_cell::time::{spoken, utc};
+use nasd_cell::{
     Authority, Cell, CellError, CellLock, Guest, Member, MemberKind, Members, Usage, VALIDITY,
     hand_over, identity, invite, now, serial_of,
 };
-use crate::output::{self, say};
-use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
-use crate::time::{spoken, utc};
 use nasd_types::Timestamp;
 use std::error::Error;
 use std::net::SocketAddr;

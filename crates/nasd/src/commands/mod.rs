@@ -12,6 +12,7 @@ pub mod explain;
 pub mod files;
 pub mod fsck;
 pub mod helper;
+mod hint;
 pub mod join;
 pub mod key;
 pub mod manager;
@@ -31,10 +32,9 @@ pub mod up;
 pub mod volume;
 
 use crate::arguments::{Arguments, Command, ManagerCommand, StripingCommand};
-use crate::cell::Cell;
 use crate::notify;
+use nasd_cell::{Cell, cell_directory};
 use std::error::Error;
-use std::path::{Path, PathBuf};
 
 /// What every command returns: the error says what failed, why, and what to do.
 pub type Outcome = Result<(), Box<dyn Error>>;
@@ -67,6 +67,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             files::extend(&open()?, &path, &extension, &range, json)
         }
         Command::Scan(arguments) => files::scan(&open()?, &arguments, json),
+        Command::Hint(arguments) => hint::hint(&arguments),
         Command::Grep(arguments) => files::grep(open, &arguments, json),
         Command::Drive(command) => drive::run(&directory, command, json),
         Command::Volume(command) => volume::run(&open()?, command, json),
@@ -90,18 +91,6 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Bench(bench) => bench::bench(&bench, json),
         Command::Demo(demo) => demo::demo(&demo),
     }
-}
-
-/// The cell's directory: as named, else in the user's data directory.
-fn cell_directory(named: Option<PathBuf>) -> PathBuf {
-    if let Some(directory) = named {
-        return directory;
-    }
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let data = variable("XDG_DATA_HOME").map(PathBuf::from).unwrap_or_else(|| {
-        Path::new(&variable("HOME").unwrap_or_else(|| "/var/lib".into())).join(".local/share")
-    });
-    data.join("nasd")
 }
 
 /// Tells whoever started this process that it serves.

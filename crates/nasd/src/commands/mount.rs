@@ -2,11 +2,11 @@
 
 use super::{Outcome, announce_ready};
 use crate::arguments::MountArguments;
-use crate::cell::Cell;
 use crate::detach::run_detached;
 use crate::metrics::MetricsListener;
-use crate::session::connect_by;
 use crate::shutdown::Shutdown;
+use nasd_cell::Cell;
+use nasd_cell::session::connect_by;
 use nasd_clerk::Settings;
 use nasd_mount::{MetricsAddress, Mount, MountMetrics, MountOptions};
 use std::ffi::OsString;

@@ -4,11 +4,11 @@
 use super::Outcome;
 use super::arranging::component_drives;
 use super::drive::{Expected, open_failed};
-use crate::cell::{
+use nasd_capability::SecretKey;
+use nasd_cell::{
     Cell, CellConfig, CellError, DriveConfig, StateCopies, StripeConfig, read_private,
     replace_state_copies, virtual_drive,
 };
-use nasd_capability::SecretKey;
 use nasd_client::ConnectOptions;
 use nasd_device::{FileDevice, FileOptions};
 use nasd_store::Store;
@@ -236,7 +236,7 @@ fn remove_files(of: OfDrive<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::write_private;
+    use nasd_cell::write_private;
 
     #[test]
     fn what_earlier_versions_kept_in_a_file_is_read() {

@@ -1,13 +1,13 @@
 //! `nasd status`: one screen of the cell's truth.
 
 use super::Outcome;
-use crate::cell::{Cell, CellLock, DriveConfig, now, times_of};
 use crate::health::{
     self, ComponentFacts, DriveFacts, Facts, Finding, KeyFacts, OwnStateFacts, State, VolumeFacts,
 };
 use crate::output::{self, say};
-use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, manager_within};
-use crate::time::spoken;
+use nasd_cell::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, manager_within};
+use nasd_cell::time::spoken;
+use nasd_cell::{Cell, CellLock, DriveConfig, now, times_of};
 use nasd_client::{Caller, ClientError, ManagerClient};
 use nasd_manager::keys::KeptKeys;
 use nasd_protocol::drive::{

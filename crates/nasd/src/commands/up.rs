@@ -4,14 +4,14 @@ use super::drive::master_keys_note;
 use super::spreading::{Asked, Spreading};
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::UpArguments;
-use crate::cell::{
-    Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, WatchedCell, complete_cell,
-    create_cell,
-};
 use crate::detach::run_detached;
 use crate::memory::default_cache_bytes;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
+use nasd_cell::{
+    Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, WatchedCell, complete_cell,
+    create_cell,
+};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -44,6 +44,9 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
         if let Some(port) = arguments.metrics_base_port {
             detached.extend(["--metrics-base-port".into(), port.to_string().into()]);
         }
+        if arguments.emulate_disk {
+            detached.push("--emulate-disk".into());
+        }
         println!("{}", run_detached(&detached, &cell.log_path("up"))?);
         return Ok(());
     }
@@ -51,8 +54,8 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     let stop = shutdown.into_flag();
 
     let mut supervisor = Supervisor::default();
-    supervisor.start(drive_members(&cell, arguments.metrics_base_port, false)?)?;
-    supervisor.start(drive_members(&cell, arguments.metrics_base_port, true)?)?;
+    supervisor.start(drive_members(&cell, arguments, false)?)?;
+    supervisor.start(drive_members(&cell, arguments, true)?)?;
     supervisor.start(vec![manager_member(&cell, arguments.metrics_base_port)])?;
     if let Some(mountpoint) = &arguments.mount {
         let mountpoint = std::path::absolute(mountpoint)?;
@@ -65,7 +68,7 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     while !stop.load(Ordering::Acquire) {
         supervisor.tend();
         match watched.changed() {
-            Ok(Some(cell)) => follow(&mut supervisor, &cell, arguments.metrics_base_port),
+            Ok(Some(cell)) => follow(&mut supervisor, &cell, arguments),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "the cell's drives can't be told"),
         }
@@ -78,8 +81,8 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
 }
 
 /// Starts the drives that were added, and stops those that were removed.
-fn follow(supervisor: &mut Supervisor, cell: &Cell, metrics_base_port: Option<u16>) {
-    let wanted = match drive_members(cell, metrics_base_port, false) {
+fn follow(supervisor: &mut Supervisor, cell: &Cell, arguments: &UpArguments) {
+    let wanted = match drive_members(cell, arguments, false) {
         Ok(wanted) => wanted,
         Err(error) => return tracing::error!("{error}"),
     };
@@ -167,7 +170,7 @@ fn stripe_of(arguments: &UpArguments, drives: u64) -> Result<Option<StripeConfig
 /// The drives, or the virtual ones, which need the others to be there.
 fn drive_members(
     cell: &Cell,
-    metrics_base_port: Option<u16>,
+    arguments: &UpArguments,
     are_virtual: bool,
 ) -> Result<Vec<MemberSpec>, String> {
     let member = |drive: &DriveConfig| {
@@ -175,7 +178,10 @@ fn drive_members(
             true => striping_member(cell, drive),
             false => drive_member(cell, drive),
         };
-        if let Some(base) = metrics_base_port {
+        if arguments.emulate_disk && !are_virtual {
+            member.arguments.push("--emulate-disk".into());
+        }
+        if let Some(base) = arguments.metrics_base_port {
             let index = drive.index;
             let port = u16::try_from(u32::from(base) + index).map_err(|_| {
                 format!("--metrics-base-port {base} leaves no port for drive {index}: lower it")

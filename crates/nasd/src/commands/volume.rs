@@ -9,14 +9,14 @@ use super::partition::{set_up, summaries};
 use super::spreading::{Asked, Spreading};
 use super::status::size;
 use crate::arguments::{DriveArguments, KeyName, Spread, Stripe, VolumeCommand};
-use crate::cell::{
-    Cell, CellLock, DriveConfig, Keyring, PartitionKeys, Personality, VolumeConfig, begin_volume,
-    check_volume_name, forget_volume, set_finished, virtual_drive,
-};
 use crate::drive_session::DriveSession;
 use crate::output::{self, say};
-use crate::session::{
+use nasd_cell::session::{
     COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within, connect, for_command, manager,
+};
+use nasd_cell::{
+    Cell, CellLock, DriveConfig, Keyring, PartitionKeys, Personality, VolumeConfig, begin_volume,
+    check_volume_name, forget_volume, set_finished, virtual_drive,
 };
 use nasd_protocol::drive::{NO_QUOTA, SetstripingArguments};
 use nasd_protocol::manager::{Name, VolumePart};

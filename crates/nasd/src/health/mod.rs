@@ -302,7 +302,7 @@ fn judge_key(key: &KeyFacts, add: Add<'_>) {
     if let (Some(age), Some(interval)) = (key.age, key.interval)
         && age > interval.saturating_mul(2)
     {
-        let text = format!("is {} old", crate::time::spoken(age));
+        let text = format!("is {} old", nasd_cell::time::spoken(age));
         add(codes::KEY_DUE, &about, text);
     }
 }

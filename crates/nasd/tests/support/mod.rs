@@ -25,6 +25,15 @@ pub fn nasd() -> Command {
     command
 }
 
+/// Where cargo has put `libsmas.so`, which it builds with these tests.
+pub fn library_directory() -> std::path::PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_nasd"));
+    let target = program.parent().unwrap();
+    let places = [target.join("deps"), target.to_owned()];
+    let found = places.into_iter().find(|place| place.join("libsmas.so").exists());
+    found.expect("libsmas.so is built with the tests")
+}
+
 /// A new directory on the disk that the build uses: device files need room and O_DIRECT.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

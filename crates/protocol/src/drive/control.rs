@@ -4,7 +4,7 @@
 use nasd_types::{Compression, DriveId, PartitionId, Protection, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrError, xdr_enum};
 
-use super::MemberState;
+use super::{ExtensionWork, MemberState};
 use crate::limits::{
     MAX_ADDRESS_BYTES, MAX_COMPONENTS, MAX_EXTENSIONS, MAX_PARTITIONS, MAX_TEXT_BYTES,
 };
@@ -259,6 +259,8 @@ pub struct DriveControl {
     pub extensions: Vec<Extension>,
     /// The drives that have its objects, if it is a virtual one.
     pub components: Vec<ComponentStatus>,
+    /// What its extensions do; those of its components, if it is a virtual one.
+    pub extension_work: ExtensionWork,
 }
 
 impl Field for DriveControl {
@@ -286,6 +288,7 @@ impl Field for DriveControl {
         put_array(&self.partitions, out);
         put_array(&self.extensions, out);
         put_array(&self.components, out);
+        self.extension_work.put(out);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -313,6 +316,7 @@ impl Field for DriveControl {
             partitions: take_array(input, MAX_PARTITIONS)?,
             extensions: take_array(input, MAX_EXTENSIONS)?,
             components: take_array(input, MAX_COMPONENTS)?,
+            extension_work: Field::take(input)?,
         })
     }
 }

@@ -10,14 +10,14 @@ use nasd_protocol::drive::{
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
     Component, ComponentComplaint, ComponentRole, ComponentStatus, Copied, CopyrangeArguments,
     CreateArguments, Created, CreatepartitionArguments, DriveControl, DriveInformation,
-    EndwritesArguments, ExtendArguments, Extended as ExtendedObject, Extension, ExtensionOutcome,
-    FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments,
-    InitializeArguments, MapArguments, Medium, MemberState, ObjectMap, PartitionControl,
-    PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy, ReadArguments,
-    ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
-    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, SetstripingArguments, Sought, WriteArguments,
-    Written,
+    EndwritesArguments, ExtendArguments, Extended as ExtendedObject, Extension, ExtensionJob,
+    ExtensionOutcome, ExtensionWork, FastcopyArguments, FlushArguments, Flushed,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, Medium,
+    MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
+    PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
+    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    SetstripingArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
@@ -488,6 +488,30 @@ fn drive_control() -> DriveControl {
             width: n32("width"),
             complaint: ComponentComplaint::Refuses,
         }],
+        extension_work: extension_work(),
+    }
+}
+
+fn extension_work() -> ExtensionWork {
+    let job = ExtensionJob {
+        drive: DriveId(n("drive")),
+        extension: n32("extension"),
+        partition: PartitionId(n32("partition")),
+        object: ObjectId(n("object")),
+        object_bytes: n("object_bytes"),
+        job: n("job"),
+        running: n32("running"),
+        waiting: n32("waiting"),
+        age: n("age"),
+        bytes_done: n("bytes_done"),
+        bytes_left: n("bytes_left"),
+        bytes_per_second: n("bytes_per_second"),
+        memory_bytes: n("memory_bytes"),
+    };
+    ExtensionWork {
+        memory_bytes: n("memory_bytes"),
+        granted_bytes: n("granted_bytes"),
+        jobs: vec![job; 2],
     }
 }
 

@@ -14,7 +14,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::ServerOptions;
 use super::begun::Begun;
 use super::lines::{Kind, Lines};
 use super::registry::{Member, Place};
@@ -23,6 +22,7 @@ use super::request::{Received, Request, ServerSource, receive_request};
 use super::service::{Answer, Attempt, Call, Peer, Service, Waits};
 use super::standing::Next;
 use super::watch::{Watch, Watched};
+use super::{Presence, ServerOptions};
 use crate::AcceptStatus;
 use crate::record::{Ahead, ReadError, RecordReader};
 use crate::wire::{Patience, Wire, wait_unless_closed};
@@ -258,6 +258,10 @@ impl<S: Service> Connection<S> {
         if turn.ended { None } else { turn.lead.take() }
     }
 
+    fn presence(&self) -> Presence<'_> {
+        Presence::of(&self.wire, &self.member)
+    }
+
     fn end(&self) {
         self.lock_turn().ended = true;
         self.turn_free.notify_all();
@@ -334,11 +338,12 @@ impl<S: Service> Connection<S> {
         }
         let payload = request.payload.take();
         let (head, arguments) = request.parts();
-        let call = Call { head: &head, arguments, payload, peer, standing };
+        let presence = self.presence();
+        let call = Call { head: &head, arguments, payload, peer, standing, presence };
         match self.guarded(|| self.service.attempt(call)) {
             Some(Attempt::Answered(answer)) => lead.outbox.push(head.xid, answer),
             Some(Attempt::Waits(Waits::Together, payload)) => {
-                let call = Call { head: &head, arguments, payload, peer, standing };
+                let call = Call { head: &head, arguments, payload, peer, standing, presence };
                 begun.begin(call, &mut lead.outbox);
             }
             Some(Attempt::Waits(Waits::Alone, payload)) => {
@@ -459,8 +464,8 @@ impl<S: Service> Connection<S> {
         let payload = request.payload.take();
         let (head, arguments) = request.parts();
         let xid = head.xid;
-        let (peer, standing) = (&self.peer, &self.member.standing);
-        let call = Call { head: &head, arguments, payload, peer, standing };
+        let (peer, standing, presence) = (&self.peer, &self.member.standing, self.presence());
+        let call = Call { head: &head, arguments, payload, peer, standing, presence };
         let answer = self.guarded(|| self.service.execute(call));
         if !standing.is_proved() && !self.service.judges() {
             // Nobody else would count what somebody without a certificate asks for.

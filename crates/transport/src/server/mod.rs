@@ -7,6 +7,7 @@ mod connection;
 mod guests;
 mod lines;
 mod options;
+mod presence;
 mod registry;
 mod reply;
 mod request;
@@ -17,6 +18,7 @@ mod watch;
 pub use accept::Server;
 pub use guests::Guests;
 pub use options::ServerOptions;
+pub use presence::Presence;
 pub use service::{
     Answer, Arriving, Attempt, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service,
     Together, Waits,

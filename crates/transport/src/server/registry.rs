@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub(super) struct Member {
     pub(super) idle_ms: AtomicU64,
     /// Threads that wait for calls to be done while another one receives: the connection is not idle then.
     pub(super) under_way: AtomicUsize,
+    /// This end receives nothing any more.
+    pub(super) is_draining: AtomicBool,
     pub(super) standing: Standing,
 }
 
@@ -141,6 +143,7 @@ impl Registry {
         let member = Arc::new(Member {
             idle_ms: AtomicU64::new(0),
             under_way: AtomicUsize::new(0),
+            is_draining: AtomicBool::new(false),
             standing,
         });
         let (is_served, is_leaving) = (false, false);
@@ -163,6 +166,8 @@ impl Registry {
         let mut entries = self.lock();
         entries.closed = true;
         for entry in entries.connections.values() {
+            // First, so that nobody takes the one for a peer's leave.
+            entry.member.is_draining.store(true, Ordering::Release);
             match &entry.closer {
                 Closer::Wire(wire) if entry.is_served => wire.stop_receiving(),
                 unserved => unserved.close(),

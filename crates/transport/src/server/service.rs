@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
-use super::Standing;
+use super::{Presence, Standing};
 use crate::Identity;
 
 /// Where a call came from.
@@ -90,6 +90,8 @@ pub struct Call<'a, P> {
     pub peer: &'a Peer,
     /// What its connection has shown of itself, for services that judge it.
     pub standing: &'a Standing,
+    /// Whether its caller is there, for services that work long for one call.
+    pub presence: Presence<'a>,
 }
 
 /// A reply's verifier. The default is AUTH_NONE.

@@ -3,7 +3,7 @@
 //! The file manager makes an audit identifier of a uid and a number for the certificate's name. Who
 //! has which is in the cell's ledger of members; without one there are only numbers.
 
-use crate::cell::Members;
+use nasd_cell::Members;
 use nasd_manager::caller::peer_number;
 use std::collections::HashMap;
 use std::path::Path;

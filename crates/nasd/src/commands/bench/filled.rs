@@ -31,10 +31,11 @@ pub(super) fn open_filled(
     directory: &Path,
     objects: u64,
     times: usize,
+    emulate_disk: bool,
 ) -> Result<(Vec<f64>, Option<Memory>), Box<dyn Error>> {
     let made =
         BenchDrive::create(directory, "filled", DEVICE_BYTES, CACHE_BYTES, Some(METADATA_BYTES))?;
-    let mut drive = Removed(made);
+    let mut drive = Removed(made.emulating_disk(emulate_disk));
     let path = drive.0.path.clone();
     fill(Arc::new(FileDevice::open(&path, FileOptions::default())?), objects / 2)?;
     let drive = &mut drive.0;

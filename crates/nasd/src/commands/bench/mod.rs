@@ -4,11 +4,11 @@ mod filled;
 
 use super::Outcome;
 use crate::arguments::BenchArguments;
-use crate::cell::{Cell, DriveKeys};
-use crate::session;
 use crate::supervisor::{MemberSpec, StartError, Supervisor};
 use nasd_bench::{Cells, Client, Cpu, Memory, Row, Target, measure};
 use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_cell::session;
+use nasd_cell::{Cell, DriveKeys};
 use nasd_clerk::Settings;
 use nasd_client::{Authority, ConnectOptions, DriveClient};
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
@@ -38,7 +38,7 @@ const CLOCK_TICKS_A_SECOND: f64 = 100.0;
 pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
     let parent = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let directory = Scratch::create(&parent)?;
-    let target = start_drive(&directory.0)?;
+    let target = start_drive(&directory.0, arguments.emulate_disk)?;
     if !json {
         println!(
             "{:<25}{:>10}{:>10}{:>8}{:>10}  {:<6}limit; memory is MiB of the drive beyond its cache, \
@@ -102,8 +102,9 @@ impl Drop for Scratch {
 }
 
 /// A drive process, stopped when the target is dropped, and an object to work on.
-fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
-    let drive = BenchDrive::create(directory, "drive", DEVICE_BYTES, CACHE_BYTES, None)?;
+fn start_drive(directory: &Path, emulate_disk: bool) -> Result<Target, Box<dyn Error>> {
+    let drive = BenchDrive::create(directory, "drive", DEVICE_BYTES, CACHE_BYTES, None)?
+        .emulating_disk(emulate_disk);
     let drive = Arc::new(Mutex::new(drive));
     let others_peak = Arc::new(Mutex::new(None));
     let mut started = lock(&drive);
@@ -145,12 +146,16 @@ fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
         cpu_seconds: Box::new(move || lock(&timed).cpu_seconds()),
         mint: Box::new(move |audit_id| issue(Capability { audit_id, ..capability })),
         open_filled: Box::new(move |objects, times| {
-            let (seconds, memory) =
-                filled::open_filled(&filled, objects, times).map_err(|error| error.to_string())?;
+            let (seconds, memory) = filled::open_filled(&filled, objects, times, emulate_disk)
+                .map_err(|error| error.to_string())?;
             *lock(&theirs) = memory;
             Ok(seconds)
         }),
-        cells: Cells { program: std::env::current_exe()?, connect: Box::new(connect_to) },
+        cells: Cells {
+            program: std::env::current_exe()?,
+            connect: Box::new(connect_to),
+            emulate_disk,
+        },
     })
 }
 
@@ -213,6 +218,14 @@ impl BenchDrive {
         };
         let supervisor = Supervisor::default();
         Ok(BenchDrive { name, keys, address, path, cache_bytes, member, supervisor, peak_bytes: 0 })
+    }
+
+    /// Whether its device is as slow as a disk, once it is started.
+    fn emulating_disk(mut self, does: bool) -> BenchDrive {
+        if does {
+            self.member.arguments.push("--emulate-disk".into());
+        }
+        self
     }
 
     /// May do anything with the partition's objects.

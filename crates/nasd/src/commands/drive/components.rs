@@ -4,12 +4,12 @@ use super::super::Outcome;
 use super::super::status::{progress, size};
 use super::master_keys_note;
 use crate::arguments::{AddArguments, DrainArguments};
-use crate::cell::{
+use crate::memory::default_cache_bytes;
+use nasd_cell::session::{COMMAND_DEADLINE, manager_within};
+use nasd_cell::{
     Added, AddedDrive, Cell, CellLock, add_drive, change_stripe, component, forget_component,
     virtual_drive,
 };
-use crate::memory::default_cache_bytes;
-use crate::session::{COMMAND_DEADLINE, manager_within};
 use nasd_protocol::drive::{ComponentRole, ComponentStatus, MemberState};
 use nasd_types::DriveId;
 use std::error::Error;

@@ -9,7 +9,7 @@ use crate::commands::check::Bar;
 use crate::commands::partition::Described;
 use crate::commands::status::size;
 use crate::output::{self, say};
-use crate::time::utc;
+use nasd_cell::time::utc;
 use nasd_check::{Code, Options, Report};
 use nasd_device::BlockDevice;
 use nasd_protocol::drive::{PartitionState, PartitionSummary};

@@ -1,10 +1,10 @@
 //! `nasd cp`: files and trees into the cell and out of it.
 
 use super::{CellPath, Session, at, is_missing, parse, shared};
-use crate::cell::{Cell, CellError};
 use crate::commands::Outcome;
 use crate::shared_file::is_url_argument;
 use indicatif::{ProgressBar, ProgressStyle};
+use nasd_cell::{Cell, CellError};
 use nasd_clerk::{Copied, FileType, Name, Route};
 use std::error::Error;
 use std::ffi::OsStr;

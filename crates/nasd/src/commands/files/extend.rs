@@ -3,9 +3,9 @@
 
 use super::{Session, at, parse};
 use crate::arguments::{ExtendOptions, FileRange};
-use crate::cell::Cell;
 use crate::commands::Outcome;
 use crate::output::{self, say};
+use nasd_cell::Cell;
 use nasd_clerk::{ExtendedPart, ExtensionCall, ExtensionOutcome, OpenMode};
 use nasd_drive::Checksum;
 use nasd_types::{ByteRange, Rights};

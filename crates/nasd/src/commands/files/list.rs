@@ -1,8 +1,8 @@
 //! `nasd ls` and `nasd stat`.
 
 use super::{Session, at, parse};
-use crate::cell::Cell;
 use crate::commands::Outcome;
+use nasd_cell::Cell;
 use nasd_clerk::{FileAttributes, FileHandle, FileType};
 use serde_json::{Value, json};
 

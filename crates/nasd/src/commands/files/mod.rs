@@ -4,7 +4,6 @@ mod copy;
 mod extend;
 mod grep;
 mod list;
-mod path;
 mod remove;
 mod scan;
 mod shared;
@@ -13,14 +12,13 @@ pub use copy::cp;
 pub use extend::extend;
 pub use grep::grep;
 pub use list::{ls, stat};
-pub use path::CellPath;
 pub use remove::rm;
 pub use scan::scan;
 
 use super::Outcome;
-use crate::cell::{Cell, CellError};
-use crate::session::{Connected, connect_by, for_command};
 use crate::shared_file::is_url_argument;
+use nasd_cell::session::{Connected, connect_by, for_command};
+use nasd_cell::{Cell, CellError, CellPath};
 use nasd_clerk::{
     Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode,
     Route,

@@ -1,9 +1,9 @@
 //! `nasd rm`.
 
 use super::{Session, at, parse};
-use crate::cell::Cell;
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
+use nasd_cell::Cell;
 use nasd_clerk::Route;
 use nasd_clerk::{ClerkError, FileType};
 use nasd_protocol::ManagerStatus;

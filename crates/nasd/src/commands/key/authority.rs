@@ -1,13 +1,13 @@
 //! `nasd key rotate-authority`: another authority for the cell's certificates, in two steps.
 
-use crate::cell::{
-    Cell, begin_authority, check_authority, finish_authority, follow_authority, is_changing,
-    not_renewed,
-};
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
 use crate::output::say;
-use crate::session::administrator;
+use nasd_cell::session::administrator;
+use nasd_cell::{
+    Cell, begin_authority, check_authority, finish_authority, follow_authority, is_changing,
+    not_renewed,
+};
 use nasd_client::ManagerClient;
 
 /// A new authority beside the old one. Given again, it goes on where it was interrupted.

@@ -2,11 +2,11 @@
 //! one that was stolen. Earlier ones are shut out when it returns.
 
 use crate::arguments::OwnCertificate;
-use crate::cell::{Cell, MemberKind, replace_own};
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
 use crate::commands::member::tell_manager;
 use crate::output::say;
+use nasd_cell::{Cell, MemberKind, replace_own};
 
 /// Replaces it. Given again, it goes on where it was interrupted.
 ///

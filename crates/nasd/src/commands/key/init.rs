@@ -4,18 +4,18 @@
 use super::new_key::{NotSet, needs_new_key, right, set};
 use super::set::{give_drive_key, give_partition_key, sessions};
 use crate::arguments::KeyArguments;
-use crate::cell::{
-    Cell, CellError, CellLock, DriveConfig, Keyring, MasterKeys, now, read_key_file, renumber_part,
-    renumber_partition,
-};
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
 use crate::commands::partition::summaries;
 use crate::commands::volume::make_part;
 use crate::drive_session::{By, DriveSession, key_turn};
 use crate::output::say;
-use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
 use nasd_capability::SecretKey;
+use nasd_cell::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
+use nasd_cell::{
+    Cell, CellError, CellLock, DriveConfig, Keyring, MasterKeys, now, read_key_file, renumber_part,
+    renumber_partition,
+};
 use nasd_client::{Authority, ClockSettings};
 use nasd_protocol::drive::{NO_QUOTA, PartitionState};
 use nasd_protocol::manager::WorkingKeyState;

@@ -2,9 +2,9 @@
 //! it replaces, and both stay there until the drive has answered.
 
 use crate::arguments::KeyArguments;
-use crate::cell::{Cell, KeyPlace, Keyring, read_key_file};
 use crate::drive_session::DriveSession;
 use nasd_capability::SecretKey;
+use nasd_cell::{Cell, KeyPlace, Keyring, read_key_file};
 use nasd_client::ClientError;
 use nasd_protocol::Status;
 use std::error::Error;

@@ -1,8 +1,8 @@
 //! `nasd key seal` and `unseal`: the keyring at rest.
 
-use crate::cell::{Cell, CellError, CellLock, Keyring, Seal};
 use crate::commands::Outcome;
 use crate::output::say;
+use nasd_cell::{Cell, CellError, CellLock, Keyring, Seal};
 
 /// Seals the keyring.
 ///

@@ -3,10 +3,10 @@
 
 use super::new_key::{NewKey, right, set};
 use crate::arguments::KeyArguments;
-use crate::cell::KeyPlace;
 use crate::commands::Outcome;
 use crate::drive_session::{By, DriveSession, key_turn};
 use crate::output::say;
+use nasd_cell::KeyPlace;
 use nasd_types::PartitionId;
 use std::error::Error;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! `nasd key show`: which keys there are. The keyring says it all; no drive is asked.
 
-use crate::cell::{Cell, Keyring, MasterKeys, Seal, now};
 use crate::commands::Outcome;
 use crate::output::{self, say};
-use crate::time::spoken;
+use nasd_cell::time::spoken;
+use nasd_cell::{Cell, Keyring, MasterKeys, Seal, now};
 use nasd_manager::keys::KeptKeys;
 use nasd_types::{DriveId, Timestamp};
 use serde::Serialize;

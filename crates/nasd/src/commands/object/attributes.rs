@@ -4,7 +4,7 @@ use super::Target;
 use crate::arguments::AttributeArguments;
 use crate::commands::Outcome;
 use crate::output::{self, say};
-use crate::time::utc;
+use nasd_cell::time::utc;
 use nasd_types::{Attributes, ObjectId, ObjectName, SetAttributes};
 use serde_json::{Value, json};
 

@@ -1,12 +1,12 @@
 //! The well-known control objects (CMU-CS-97-118, Table 4), read and explained.
 
-use crate::cell::protection_name_of;
 use crate::commands::Outcome;
 use crate::commands::partition::Described;
 use crate::commands::status::size;
 use crate::drive_session::DriveSession;
 use crate::output::{self, say};
-use crate::time::utc;
+use nasd_cell::protection_name_of;
+use nasd_cell::time::utc;
 use nasd_protocol::drive::{DriveControl, DriveInformation, PartitionControl};
 use nasd_types::PartitionId;
 use serde_json::{Value, json};

@@ -1,14 +1,15 @@
 //! `nasd top`: what the cell does, interval by interval: requests, latency, and data by client and drive,
-//! straight or through the manager.
+//! straight or through the manager, and what extensions of drives do.
 
+mod extensions;
 mod rates;
 mod sample;
 mod screen;
 
 use super::Outcome;
 use crate::arguments::TopArguments;
-use crate::cell::Cell;
 use crate::output::{self, say};
+use nasd_cell::Cell;
 use rates::Rates;
 use sample::Observer;
 use std::io::IsTerminal;

@@ -1,5 +1,6 @@
 //! What happened between two looks at a cell, a second.
 
+use super::extensions::Extensions;
 use super::sample::Sample;
 use nasd_protocol::drive::DriveControl;
 use nasd_protocol::manager::{DriveStatus, Procedure, Statistics};
@@ -68,6 +69,8 @@ pub struct Drive {
     /// How long a request took, where the drive's metrics tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_us: Option<f64>,
+    /// What its extensions do.
+    pub extensions: Extensions,
 }
 
 /// A member of the cell.
@@ -91,9 +94,11 @@ impl Rates {
             before.status.drives.iter().map(|drive| (drive.drive, drive)).collect();
         let mut rates = Rates { seconds, ..Rates::default() };
         for told in &now.status.drives {
-            let drive = drive_between(earlier.get(&told.drive).copied(), told, now, per_second);
+            let before_told = earlier.get(&told.drive).copied();
+            let drive = drive_between(before_told, told, now, per_second);
+            let extensions = Extensions::between(before_told, told, now, seconds);
             let mean = mean_between(before.times.get(&told.drive), now.times.get(&told.drive));
-            rates.drives.push(Drive { mean_us: mean, ..drive });
+            rates.drives.push(Drive { mean_us: mean, extensions, ..drive });
         }
         let both = |drive: &Drive| drive.read_bytes_per_second + drive.written_bytes_per_second;
         let direct = |drive: &Drive| (both(drive) - drive.forwarded_bytes_per_second).max(0.0);
@@ -160,6 +165,7 @@ fn drive_between(
             control.key_bytes_read.saturating_add(control.key_bytes_written)
         }),
         mean_us: None,
+        extensions: Extensions::default(),
     }
 }
 

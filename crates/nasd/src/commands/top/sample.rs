@@ -4,11 +4,11 @@
 //! comes from the manager's statistics and, as to drives, from their audit trails. How long drives take they
 //! tell by their metrics alone, if they were told to serve these.
 
-use crate::cell::Cell;
 use crate::commands::audit::Names;
 use crate::drive_session::{By, DriveSession};
-use crate::session::{COMMAND_DEADLINE, administrator, manager_within};
 use nasd_capability::KeyKind;
+use nasd_cell::Cell;
+use nasd_cell::session::{COMMAND_DEADLINE, administrator, manager_within};
 use nasd_client::{Caller, ManagerClient};
 use nasd_protocol::drive::AuditArguments;
 use nasd_protocol::manager::{CellStatus, Statistics};

@@ -1,10 +1,11 @@
 //! What happened, for people.
 
+use super::extensions::{Extensions, Job};
 use super::rates::Rates;
 use crate::commands::status::size;
 use std::fmt::{Error, Write};
 
-/// Operations and clients that are shown.
+/// Operations, jobs and clients that are shown of each.
 const MOST: usize = 12;
 
 fn bytes(rate: f64) -> String {
@@ -17,6 +18,38 @@ fn time(microseconds: f64) -> String {
     } else {
         format!("{:.1} ms", microseconds / 1000.0)
     }
+}
+
+/// What extensions do, where any does something.
+fn extensions(out: &mut String, rates: &Rates) -> Result<(), Error> {
+    for drive in &rates.drives {
+        let Extensions { memory_bytes, granted_bytes, jobs } = &drive.extensions;
+        if jobs.is_empty() {
+            continue;
+        }
+        let (granted, all) = (size(*granted_bytes), size(*memory_bytes));
+        let more = jobs.len().saturating_sub(MOST);
+        let more = if more > 0 { format!("; {more} more jobs") } else { String::new() };
+        writeln!(out, "\nextensions of drive {}: {granted} of {all} granted{more}", drive.index)?;
+        writeln!(
+            out,
+            "{:<6}{:<10}{:<20}{:>10}  {:<9}{:>9}{:>11}{:>11}{:>13}{:>11}",
+            "drive", "what", "object", "size", "state", "for", "done", "left", "speed", "memory"
+        )?;
+        for job in jobs.iter().take(MOST) {
+            extension(out, job)?;
+        }
+    }
+    Ok(())
+}
+
+fn extension(out: &mut String, job: &Job) -> Result<(), Error> {
+    let object = format!("{}:{}", job.partition, job.object);
+    let elapsed = format!("{:.1} s", job.elapsed_s);
+    write!(out, "{:<6}{:<10}{object:<20}", job.drive, job.extension)?;
+    write!(out, "{:>10}  {:<9}{elapsed:>9}", size(job.object_bytes), job.state)?;
+    write!(out, "{:>11}{:>11}", size(job.bytes_done), size(job.bytes_left))?;
+    writeln!(out, "{:>13}{:>11}", bytes(job.bytes_per_second), size(job.memory_bytes))
 }
 
 /// The screen.
@@ -53,6 +86,7 @@ pub fn screen(rates: &Rates) -> Result<String, Error> {
         write!(out, "{:>16}{:>12}", bytes(forwarded), bytes(own))?;
         writeln!(out, "{:>10}", drive.mean_us.map_or_else(|| "-".to_owned(), time))?;
     }
+    extensions(&mut out, rates)?;
     if !manager.operations.is_empty() {
         let (requests, failed) = ("requests/s", "failed/s");
         writeln!(out, "\n{:<18}{requests:>12}{failed:>10}{:>10}", "manager", "latency")?;

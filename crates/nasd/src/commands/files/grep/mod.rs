@@ -4,9 +4,9 @@ mod search;
 mod show;
 
 use crate::arguments::{GrepArguments, MatchingArguments, ShowingArguments};
-use crate::cell::{Cell, CellError};
 use crate::commands::Outcome;
 use crate::output;
+use nasd_cell::{Cell, CellError};
 use nasd_clerk::{GrepPlan, ScanOptions, Work};
 use nasd_grep::{Give, MAX_CONTEXT, Pattern, Wanted};
 use search::{Searched, search};

@@ -5,7 +5,7 @@
 
 use super::super::{CellPath, Session, at, parse};
 use super::show::{Show, Shown};
-use crate::cell::Cell;
+use nasd_cell::Cell;
 use nasd_clerk::{
     Caller, Clerk, FileGrep, FileHandle, FileType, GrepPlan, Grepped, OpenMode, Route, ScanOptions,
     Work,

@@ -1,7 +1,8 @@
 //! What the records of a file are: as the user says, or from its name and its first lines.
 
 use crate::arguments::{FormatArguments, RecordFormat};
-use crate::commands::files::{CellPath, at};
+use crate::commands::files::at;
+use nasd_cell::CellPath;
 use nasd_clerk::OpenFile;
 use nasd_filter::{
     Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS, MAX_NAME_BYTES,
@@ -13,16 +14,33 @@ use std::error::Error;
 /// Bytes from which columns are guessed.
 const SAMPLE_BYTES: usize = 1 << 20;
 
-/// The format of a file.
-pub fn format_of(
+/// Bytes by which a Parquet file is known.
+const PARQUET: &[u8] = b"PAR1";
+
+/// How the records of a file are written.
+pub fn kind_of(
     path: &CellPath,
     file: &OpenFile,
     arguments: &FormatArguments,
+) -> Result<RecordFormat, Box<dyn Error>> {
+    if let Some(told) = arguments.format.or_else(|| by_name(path)) {
+        return Ok(told);
+    }
+    let mut begin = [0; PARQUET.len()];
+    file.read(0, &mut begin).map_err(|error| at(path, error))?;
+    if begin == PARQUET {
+        return Ok(RecordFormat::Parquet);
+    }
+    Err(format!("{path}: its name does not tell how its records are written: say --format").into())
+}
+
+/// The format of a file whose bytes are records.
+pub fn format_of(
+    path: &CellPath,
+    file: &OpenFile,
+    format: RecordFormat,
+    arguments: &FormatArguments,
 ) -> Result<Format, Box<dyn Error>> {
-    let told = arguments.format.or_else(|| by_name(path));
-    let format = told.ok_or_else(|| {
-        format!("{path}: its name does not tell how its records are written: say --format")
-    })?;
     let columns = arguments.columns.as_deref();
     match format {
         RecordFormat::Fixed => {
@@ -37,6 +55,7 @@ pub fn format_of(
             };
             Ok(Format::JsonLines(JsonLines { columns: some(path, columns)? }))
         }
+        RecordFormat::Parquet => Err("what a Parquet file has is no matter of its bytes".into()),
         RecordFormat::Csv | RecordFormat::Tsv => {
             let delimiter = delimiter(arguments, format)?;
             let (quote, header) = (Some(b'"'), !arguments.no_header);
@@ -59,6 +78,7 @@ fn by_name(path: &CellPath) -> Option<RecordFormat> {
         "csv" => Some(RecordFormat::Csv),
         "tsv" => Some(RecordFormat::Tsv),
         "jsonl" | "ndjson" => Some(RecordFormat::Jsonl),
+        "parquet" => Some(RecordFormat::Parquet),
         _ => None,
     }
 }

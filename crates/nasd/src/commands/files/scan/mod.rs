@@ -1,21 +1,24 @@
 //! `nasd scan`: has the drives select from a structured file, or sum it up, and prints what they tell.
 
 mod columns;
+#[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
+mod parquet;
 mod show;
+mod source;
 
 use super::{Session, at, parse};
 use crate::arguments::ScanArguments;
-use crate::cell::Cell;
 use crate::commands::Outcome;
 use crate::output;
-use nasd_clerk::{FileScan, OpenFile, OpenMode, ScanOptions, Scanned};
-use nasd_filter::sql::{self, Query};
+use nasd_cell::Cell;
+use nasd_clerk::{OpenMode, ScanOptions, Scanned};
+use nasd_filter::sql::Query;
 use nasd_filter::{Checked, Format, Options, Plan, Program};
 use serde_json::{Value, json};
 use show::Shown;
+use source::{Groups, Source};
 use std::error::Error;
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// `nasd scan`.
@@ -28,13 +31,11 @@ pub fn scan(cell: &Cell, arguments: &ScanArguments, as_json: bool) -> Outcome {
     let entry = session.resolve(&path)?;
     let opened = session.clerk.open_known(&session.caller, &entry, OpenMode::READ);
     let (file, _) = opened.map_err(|error| at(&path, error))?;
-    let format = columns::format_of(&path, &file, &arguments.format)?;
-    let query = sql::parse(&arguments.query, &format)?;
+    let source = Source::open(&path, file, arguments)?;
+    let (query, format) = source.query(&arguments.query)?;
     let checked = plan(arguments, format, &query)?;
-    let file: Arc<OpenFile> = Arc::new(file);
     let options = ScanOptions { here: arguments.here };
     let begun = Instant::now();
-    let scan = FileScan::start(file, &checked, options)?;
     let shown = Shown { checked: &checked, query: &query };
     let mut kept = Vec::new();
     let mut out = std::io::stdout().lock();
@@ -45,12 +46,13 @@ pub fn scan(cell: &Cell, arguments: &ScanArguments, as_json: bool) -> Outcome {
         true => kept.extend_from_slice(rows),
         false => output::stop_if_gone(out.write_all(rows)),
     };
-    let scanned = scan.finish(&mut give).map_err(|error| format!("{path}: {error}"))?;
+    let scanned = source.scan(&checked, options, &mut give);
+    let (scanned, groups) = scanned.map_err(|error| format!("{path}: {error}"))?;
     let seconds = begun.elapsed().as_secs_f64();
-    tell(arguments, &scanned, seconds);
+    tell(arguments, &scanned, groups, seconds);
     if as_json {
         let rows = shown.facts(&kept, &scanned.merged)?;
-        return output::json(&json!({ "rows": rows, "work": work(&scanned, seconds) }));
+        return output::json(&json!({ "rows": rows, "work": work(&scanned, groups, seconds) }));
     }
     output::stop_if_gone(out.write_all(&shown.merged(&scanned.merged)).and_then(|()| out.flush()));
     Ok(())
@@ -79,14 +81,22 @@ fn plan(
 }
 
 /// What people should know, on the standard error.
-fn tell(arguments: &ScanArguments, scanned: &Scanned, seconds: f64) {
+fn tell(arguments: &ScanArguments, scanned: &Scanned, groups: Option<Groups>, seconds: f64) {
     let counts = scanned.counts;
     if counts.bad > 0 {
-        let why = "they are not of the form that was said, or guessed from the first lines: see --columns";
+        let why = match groups {
+            Some(_) => "values that are needed of them are beyond what can be told, or too long",
+            None => {
+                "they are not of the form that was said, or guessed from the first lines: see --columns"
+            }
+        };
         eprintln!("nasd: records passed over: {}; {why}", counts.bad);
     }
     if arguments.stats {
         let work = scanned.work;
+        if let Some(Groups { all, looked }) = groups {
+            eprintln!("{looked} of {all} groups of rows were looked at");
+        }
         eprintln!(
             "{} records, {} selected; drives looked at {} bytes and told {}, {} were read; in {seconds:.4} s",
             counts.records, counts.selected, work.drive_bytes, work.told_bytes, work.read_bytes
@@ -94,9 +104,9 @@ fn tell(arguments: &ScanArguments, scanned: &Scanned, seconds: f64) {
     }
 }
 
-fn work(scanned: &Scanned, seconds: f64) -> Value {
+fn work(scanned: &Scanned, groups: Option<Groups>, seconds: f64) -> Value {
     let (counts, work) = (scanned.counts, scanned.work);
-    json!({
+    let mut told = json!({
         "records": counts.records,
         "selected": counts.selected,
         "bad": counts.bad,
@@ -104,5 +114,9 @@ fn work(scanned: &Scanned, seconds: f64) -> Value {
         "told_bytes": work.told_bytes,
         "read_bytes": work.read_bytes,
         "seconds": seconds,
-    })
+    });
+    if let Some(Groups { all, looked }) = groups {
+        told["row_groups"] = json!({ "all": all, "looked_at": looked });
+    }
+    told
 }

@@ -17,7 +17,7 @@ impl Shown<'_> {
     fn delimiters(&self) -> (u8, u8) {
         match &self.checked.plan().format {
             Format::Delimited(format) => (format.delimiter, format.quote.unwrap_or(b'"')),
-            Format::Fixed(_) | Format::JsonLines(_) => (b',', b'"'),
+            Format::Fixed(_) | Format::JsonLines(_) | Format::Columns(_) => (b',', b'"'),
         }
     }
 
@@ -25,7 +25,7 @@ impl Shown<'_> {
     pub fn header(&self) -> Vec<u8> {
         let plan = self.checked.plan();
         let is_named = match (&plan.format, &plan.program) {
-            (_, Program::Aggregate(_)) => true,
+            (_, Program::Aggregate(_)) | (Format::Columns(_), _) => true,
             (Format::Delimited(format), _) => format.header,
             (Format::JsonLines(_), program) => program.projection().is_some(),
             (Format::Fixed(_), _) => false,

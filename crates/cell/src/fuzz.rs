@@ -13,7 +13,7 @@ use nasd_types::{CellId, DriveId, PartitionId};
 use std::fs;
 use std::time::Duration;
 
-#[path = "../../../protocol/tests/fuzzing/mod.rs"]
+#[path = "../../protocol/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
 const MEMBERS: &str = "\

@@ -62,12 +62,23 @@ pub struct VolumeConfig {
 }
 
 /// How a volume behaves for those who share files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Personality {
     /// What one client writes, others see when they open the file.
     #[default]
     Nfs,
+}
+
+impl std::str::FromStr for Personality {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "nfs" => Ok(Personality::Nfs),
+            _ => Err(format!("`{text}` is no personality: there is `nfs`")),
+        }
+    }
 }
 
 /// A volume's partition on one drive.

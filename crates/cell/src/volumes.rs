@@ -185,8 +185,8 @@ impl VolumeTable for CellTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::testing::cell;
-    use crate::cell::{Keyring, PartitionKeys};
+    use crate::testing::cell;
+    use crate::{Keyring, PartitionKeys};
     use nasd_manager::keys::KeptKeys;
 
     fn all(cell: &Cell) -> Vec<DriveId> {

@@ -1,4 +1,4 @@
-//! The cell's directory: what a cell is, written down.
+//! A cell's directory: what a cell is, written down, and becoming a client of it.
 //!
 //! ```text
 //! DIR/cell.toml        who and where: identifiers, addresses, devices (no secret)
@@ -31,11 +31,16 @@ mod lock;
 mod master_keys;
 mod members;
 mod membership;
+mod path;
 mod protection;
+mod renew;
 mod renewal;
 mod sealed;
+pub mod session;
+pub mod terminal;
 #[cfg(test)]
 mod testing;
+pub mod time;
 mod token;
 mod volumes;
 mod watched;
@@ -58,7 +63,9 @@ pub use lock::{CellLock, KeyTurn};
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
+pub use path::CellPath;
 pub use protection::{parse_protection, protection_name_of, protection_named};
+pub use renew::renew;
 pub use renewal::{
     Renewing, begin_authority, check_authority, complete, finish_authority, follow_authority,
     is_changing, is_due, not_renewed, refresh, replace_certificate, replace_own, serial_of,
@@ -147,6 +154,18 @@ impl Cell {
     pub fn lock_path(&self) -> PathBuf {
         self.directory.join("run").join("up.lock")
     }
+}
+
+/// The cell's directory: as named, else in the user's data directory.
+pub fn cell_directory(named: Option<PathBuf>) -> PathBuf {
+    if let Some(directory) = named {
+        return directory;
+    }
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let data = variable("XDG_DATA_HOME").map(PathBuf::from).unwrap_or_else(|| {
+        Path::new(&variable("HOME").unwrap_or_else(|| "/var/lib".into())).join(".local/share")
+    });
+    data.join("nasd")
 }
 
 /// The time of day of this machine.

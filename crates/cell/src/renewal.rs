@@ -443,7 +443,7 @@ fn next_of(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::testing::cell;
+    use crate::testing::cell;
     use rcgen::{KeyPair, PublicKeyData};
 
     /// Gives all certificates of the cell's own so short a time as to be due when this returns.

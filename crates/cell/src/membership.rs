@@ -155,8 +155,8 @@ impl Membership for Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::testing::cell;
-    use crate::cell::{MemberKind, identity};
+    use crate::testing::cell;
+    use crate::{MemberKind, identity};
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
     fn ledger(directory: &Path) -> (Ledger, String, String) {

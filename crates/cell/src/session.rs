@@ -1,7 +1,7 @@
 //! Becoming a client of a cell: its certificate, who the user is, and a clerk.
 
-use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME, complete, read_private};
-use crate::commands::renew::renew_if_due;
+use crate::renew::renew_if_due;
+use crate::{Cell, CellError, CertificateFiles, MANAGER_NAME, complete, read_private};
 use nasd_clerk::{Caller, Clerk, ClerkError, ClerkOptions, ManagerStatus, Name, Route, Settings};
 use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
 use nasd_transport::{ClientTls, PeerIdentity, PemFiles, ServerTls};

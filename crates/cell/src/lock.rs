@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn commands_that_set_keys_of_one_drive_wait_for_each_other() {
         let directory = tempfile::tempdir().unwrap();
-        let cell = crate::cell::testing::cell(directory.path());
+        let cell = crate::testing::cell(directory.path());
         std::fs::create_dir_all(directory.path().join("run")).unwrap();
         let first = KeyTurn::wait(&cell, DriveId(1)).unwrap();
         let _other = KeyTurn::wait(&cell, DriveId(2)).unwrap();

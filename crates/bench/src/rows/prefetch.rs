@@ -1,0 +1,320 @@
+//! Programs that say what they will read beside those that don't (CMU-CS-97-118 section 4.6).
+
+use std::time::Instant;
+
+use nasd_clerk::{Hints, Name, OpenFile, OpenMode};
+use nasd_types::ByteRange;
+
+use crate::cells::{Client, LocalCell};
+use crate::sampling::median;
+use crate::workload::{Bench, MIB};
+use crate::{BenchError, Row};
+
+/// How often each is measured.
+const ROUNDS: usize = 3;
+
+/// Values along an edge of the cube, and bytes of each.
+const EDGE: usize = 256;
+const VALUE_BYTES: usize = 4;
+const ROW_BYTES: usize = EDGE * VALUE_BYTES;
+const CUBE_BYTES: usize = EDGE * EDGE * ROW_BYTES;
+
+/// What a program reads of the cube at once.
+const BLOCK_BYTES: usize = 4096;
+
+const SLICES: usize = 25;
+
+/// Files of an epoch, and bytes of each.
+const FILES: usize = 20_000;
+const FILE_BYTES: usize = 100_000;
+
+/// Numbers that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// From -1 to 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+
+    fn shuffle(&mut self, list: &mut [usize]) {
+        for last in (1..list.len()).rev() {
+            list.swap(last, self.next() as usize % (last + 1));
+        }
+    }
+}
+
+/// The blocks of the cube that a plane goes through, in the order in which it is drawn: by rows of the picture. The plane is where
+/// `normal . (place - point) = 0`.
+fn blocks_of_plane(normal: [f64; 3], point: [f64; 3]) -> Vec<u64> {
+    let steepest = (0..3).max_by(|a, b| normal[*a].abs().total_cmp(&normal[*b].abs()));
+    let depth = steepest.unwrap_or(2);
+    let (across, down) = ((depth + 1) % 3, (depth + 2) % 3);
+    let mut is_read = vec![false; CUBE_BYTES / BLOCK_BYTES];
+    let mut blocks = Vec::new();
+    for row in 0..EDGE {
+        for column in 0..EDGE {
+            let mut place = [0.0; 3];
+            (place[across], place[down]) = (column as f64, row as f64);
+            let over = normal[across] * (place[across] - point[across])
+                + normal[down] * (place[down] - point[down]);
+            place[depth] = point[depth] - over / normal[depth];
+            if !(0.0..EDGE as f64).contains(&place[depth]) {
+                continue;
+            }
+            // Values lie by x within rows, rows by y, and those by z.
+            let [x, y, z] = place.map(|along| along as usize);
+            let block = ((z * EDGE + y) * ROW_BYTES + x * VALUE_BYTES) / BLOCK_BYTES;
+            if !std::mem::replace(&mut is_read[block], true) {
+                blocks.push(block as u64);
+            }
+        }
+    }
+    blocks
+}
+
+/// What is read for all slices, in order.
+fn reads_of_slices() -> Vec<ByteRange> {
+    let mut random = Random(1997);
+    let mut reads = Vec::new();
+    for _ in 0..SLICES {
+        let normal = [random.unit(), random.unit(), random.unit()];
+        let point = [0; 3].map(|_| (random.unit() + 1.0) / 2.0 * EDGE as f64);
+        let ranges = blocks_of_plane(normal, point)
+            .into_iter()
+            .map(|block| ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64));
+        reads.extend(ranges);
+    }
+    reads
+}
+
+/// A cell that is new, with one drive, and a client.
+struct Prefetched {
+    // Before the cell: what the client holds is written when it goes.
+    client: Client,
+    cell: LocalCell,
+    /// Options of all starts but the first.
+    options: &'static [&'static str],
+}
+
+impl Prefetched {
+    fn start(bench: &Bench<'_>, name: &str, cache: &str) -> Result<Prefetched, BenchError> {
+        let cells = &bench.target.cells;
+        let directory = bench.target.directory.join(name);
+        let options = ["--drives", "1", "--size", "6G", "--cache", cache];
+        let cell = LocalCell::start(cells, &directory, &options)?;
+        let client = cell.connect(cells)?;
+        Ok(Prefetched { client, cell, options: &[] })
+    }
+
+    /// Nobody remembers anything.
+    fn forget(&mut self, bench: &Bench<'_>) -> Result<(), BenchError> {
+        self.cell.restart(&bench.target.cells, self.options)?;
+        self.client = self.cell.connect(&bench.target.cells)?;
+        Ok(())
+    }
+
+    fn make(&self, name: &str, bytes: usize, seed: usize) -> Result<(), BenchError> {
+        let Client { clerk, caller } = &self.client;
+        let name = Name::new(name).map_err(|error| BenchError::Cell(error.to_string()))?;
+        let made = clerk.create(caller, clerk.root(), &name, 0o600, true)?;
+        let (file, _) = clerk.open_known(caller, &made, OpenMode::READ_WRITE)?;
+        for offset in (0..bytes).step_by(MIB) {
+            let block = filled(seed, offset, MIB.min(bytes - offset));
+            file.write(offset as u64, &block)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, name: &str) -> Result<OpenFile, BenchError> {
+        let Client { clerk, caller } = &self.client;
+        let entry = clerk.resolve(caller, name.as_bytes(), true)?;
+        Ok(clerk.open(caller, entry.handle, OpenMode::READ)?.0)
+    }
+
+    fn hints(&self) -> Result<Hints, BenchError> {
+        Ok(self.client.clerk.hints(&self.client.caller)?)
+    }
+
+    /// Reads parts of a file one after the other; in seconds.
+    fn read(&self, name: &str, reads: &[ByteRange], hints: Told<'_>) -> Result<f64, BenchError> {
+        let file = self.open(name)?;
+        let begun = Instant::now();
+        let stream = self.hints()?;
+        match hints {
+            Told::Nothing => {}
+            Told::All => stream.add(&file, reads)?,
+            Told::Others(other, ranges) => stream.add(&self.open(other)?, ranges)?,
+        }
+        let mut block = vec![0; BLOCK_BYTES];
+        for range in reads {
+            let length = file.read(range.offset, &mut block)?;
+            if length != BLOCK_BYTES || block[..8] != word_at(0, range.offset as usize) {
+                return Err(BenchError::WrongData { offset: range.offset });
+            }
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+}
+
+/// What is told of what will be read.
+enum Told<'a> {
+    Nothing,
+    All,
+    /// What will not be.
+    Others(&'a str, &'a [ByteRange]),
+}
+
+/// Eight bytes that tell where they are.
+fn word_at(seed: usize, offset: usize) -> [u8; 8] {
+    Random((seed as u64) << 40 | offset as u64).next().to_le_bytes()
+}
+
+/// Bytes of a file: each block of 4 KiB begins with where it is.
+fn filled(seed: usize, offset: usize, length: usize) -> Vec<u8> {
+    let mut bytes = vec![b'v'; length];
+    for at in (0..length).step_by(BLOCK_BYTES) {
+        let end = (at + 8).min(length);
+        bytes[at..end].copy_from_slice(&word_at(seed, offset + at)[..end - at]);
+    }
+    bytes
+}
+
+/// Planes through a cube, drawn without hints and with: how much sooner they are. The limit is how much sooner if everything were in the
+/// drive's memory.
+pub(super) fn slices(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let cell = Prefetched::start(bench, name, "128M")?;
+    measure_slices(bench, name, cell, ROUNDS)
+}
+
+/// The same from a drive whose device is as slow as a disk.
+pub(super) fn slices_of_a_disk(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let cell = Prefetched::start(bench, name, "128M")?;
+    // Not while the cube is written.
+    measure_slices(bench, name, Prefetched { options: &["--emulate-disk"], ..cell }, 1)
+}
+
+fn measure_slices(
+    bench: &Bench<'_>,
+    name: &str,
+    mut cell: Prefetched,
+    rounds: usize,
+) -> Result<Row, BenchError> {
+    cell.make("cube", CUBE_BYTES, 0)?;
+    cell.client.clerk.sync_all()?;
+    let reads = reads_of_slices();
+    let (mut plain, mut hinted, mut again) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        cell.forget(bench)?;
+        plain.push(cell.read("cube", &reads, Told::Nothing)?);
+        cell.forget(bench)?;
+        hinted.push(cell.read("cube", &reads, Told::All)?);
+        again.push(cell.read("cube", &reads, Told::All)?);
+    }
+    let (plain, hinted, again) = (median(&mut plain), median(&mut hinted), median(&mut again));
+    let limit_name = format!(
+        "{} reads of 4 KiB in {plain:.2} s, with hints in {hinted:.2} s, with hints once more in {again:.2} s",
+        reads.len()
+    );
+    Ok(Row::new(name, plain / hinted, "times", plain / again, limit_name))
+}
+
+/// Hints that are wrong: how much of the speed without any is left.
+pub(super) fn wrong(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let mut cell = Prefetched::start(bench, name, "64M")?;
+    for (seed, file) in ["cube", "other"].into_iter().enumerate() {
+        cell.make(file, CUBE_BYTES, seed)?;
+    }
+    cell.client.clerk.sync_all()?;
+    let reads = reads_of_slices();
+    let mut others = reads.clone();
+    others.reverse();
+    let (mut plain, mut misled) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        cell.forget(bench)?;
+        plain.push(cell.read("cube", &reads, Told::Nothing)?);
+        cell.forget(bench)?;
+        misled.push(cell.read("cube", &reads, Told::Others("other", &others))?);
+    }
+    let (plain, misled) = (median(&mut plain), median(&mut misled));
+    let rate = |seconds: f64| reads.len() as f64 / seconds;
+    let limit_name = "the same reads without hints, from a cold drive".to_owned();
+    Ok(Row::new(name, rate(misled), "1/s", rate(plain), limit_name))
+}
+
+/// Many files, each read whole in an order that is told: MB/s from a cold drive, beside the same when the drive has all of them in its
+/// memory.
+pub(super) fn epoch(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let mut cell = Prefetched::start(bench, name, "2560M")?;
+    for number in 0..FILES {
+        cell.make(&format!("sample-{number}"), FILE_BYTES, number)?;
+    }
+    cell.client.clerk.sync_all()?;
+    let (mut cold, mut warm) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        cell.forget(bench)?;
+        let mut order: Vec<usize> = (0..FILES).collect();
+        Random(round as u64).shuffle(&mut order);
+        cold.push(cell.read_files(&order, true)?);
+        cell.client = cell.cell.connect(&bench.target.cells)?;
+        warm.push(cell.read_files(&order, false)?);
+    }
+    let rate = |seconds: f64| (FILES * FILE_BYTES) as f64 / seconds / 1e6;
+    let limit_name = "without hints, when the drive has everything in memory".to_owned();
+    Ok(Row::new(name, rate(median(&mut cold)), "MB/s", rate(median(&mut warm)), limit_name))
+}
+
+impl Prefetched {
+    /// Opens and reads each of the files; in seconds.
+    fn read_files(&self, order: &[usize], are_told: bool) -> Result<f64, BenchError> {
+        let begun = Instant::now();
+        let stream = self.hints()?;
+        let mut told = order.iter().filter(|_| are_told);
+        let mut bytes = vec![0; FILE_BYTES];
+        for &number in order {
+            while stream.left() < 1024
+                && let Some(next) = told.next()
+            {
+                let root = self.client.clerk.root();
+                stream.add_path(root, format!("sample-{next}").as_bytes(), None)?;
+            }
+            let file = self.open(&format!("sample-{number}"))?;
+            let length = file.read(0, &mut bytes)?;
+            let last = FILE_BYTES / BLOCK_BYTES * BLOCK_BYTES;
+            let is_right = length == FILE_BYTES
+                && [0, last].iter().all(|at| bytes[*at..at + 8] == word_at(number, *at));
+            if !is_right {
+                return Err(BenchError::WrongData { offset: 0 });
+            }
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plane_goes_through_the_blocks_that_it_goes_through() {
+        // Flat: 256 rows of 1 KiB, one after the other.
+        let flat = blocks_of_plane([0.0, 0.0, 1.0], [0.0, 0.0, 7.5]);
+        assert_eq!(flat, (7 * 64..8 * 64).collect::<Vec<_>>());
+        // Of each plane of the cube one row.
+        let upright = blocks_of_plane([0.0, 1.0, 0.0], [0.0, 9.5, 0.0]);
+        assert_eq!(upright.len(), 256);
+        assert!(upright.windows(2).all(|pair| pair[1] == pair[0] + 64));
+        // All of them.
+        assert_eq!(blocks_of_plane([1.0, 0.0, 0.0], [3.5, 0.0, 0.0]).len(), 64 * 256);
+        let reads = reads_of_slices();
+        assert!(reads.len() > 25 * 64 && reads.iter().all(|read| read.end() <= CUBE_BYTES as u64));
+    }
+}

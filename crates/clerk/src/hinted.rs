@@ -1,0 +1,266 @@
+//! Pieces of one file that were fetched because somebody has said that he will read them: pure bookkeeping.
+//!
+//! Unlike what is read ahead (`fetched`) they are as long as was said, are kept until their turn is over, and outlive an
+//! open of the file if that shows that nobody has written since.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nasd_types::{ByteRange, Timestamp};
+
+/// A piece older than this is not used any more, unless an open has shown since that it is as good as new.
+const MAX_AGE: Duration = Duration::from_secs(5);
+
+/// What a file was like when something was read of it: when its data had changed, and how long it was.
+pub(crate) type Version = (Timestamp, u64);
+
+/// Names one fetch of one piece.
+pub(crate) type PieceId = u64;
+
+/// Some of the bytes that were read at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    bytes: Arc<Vec<u8>>,
+    start: usize,
+    length: usize,
+}
+
+impl Part {
+    /// So many bytes from there on; none behind the end.
+    pub(crate) fn new(bytes: Arc<Vec<u8>>, start: usize, length: usize) -> Part {
+        let start = start.min(bytes.len());
+        let length = length.min(bytes.len() - start);
+        Part { bytes, start, length }
+    }
+
+    /// The bytes.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+
+    /// Of these the ones from there on, at most so many.
+    fn from(&self, skip: usize, limit: usize) -> Part {
+        let length = (self.length - skip).min(limit);
+        Part { bytes: Arc::clone(&self.bytes), start: self.start + skip, length }
+    }
+}
+
+#[derive(Debug)]
+struct Piece {
+    id: PieceId,
+    length: u64,
+    /// How many hints it is for.
+    users: u32,
+    born: Instant,
+    /// What the file was like at an open while it was on its way: what comes is to be of that.
+    expected: Option<Version>,
+    /// What was read, and of which version; nothing while it is on its way.
+    read: Option<(Part, Version)>,
+}
+
+/// What is known of the bytes at some offset.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// These bytes, from the offset on.
+    Ready(Part),
+    /// On their way.
+    Fetching,
+    /// Nothing.
+    None,
+}
+
+/// The pieces of one file; they never overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Hinted {
+    pieces: BTreeMap<u64, Piece>,
+    next_id: PieceId,
+}
+
+impl Hinted {
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether some of a range is there, or on its way.
+    pub(crate) fn overlaps(&self, range: ByteRange) -> bool {
+        let last = self.pieces.range(..range.end()).next_back();
+        last.is_some_and(|(start, piece)| start + piece.length > range.offset)
+    }
+
+    /// A piece is wanted: what to call its fetch; `None` if it need not be fetched, as another one has it, or it overlaps one.
+    pub(crate) fn begin(&mut self, range: ByteRange, now: Instant) -> Option<PieceId> {
+        if let Some((start, piece)) = self.pieces.range_mut(..range.end()).next_back()
+            && start + piece.length > range.offset
+        {
+            if *start == range.offset && piece.length == range.length {
+                piece.users += 1;
+            }
+            return None;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let piece =
+            Piece { id, length: range.length, users: 1, born: now, expected: None, read: None };
+        self.pieces.insert(range.offset, piece);
+        Some(id)
+    }
+
+    /// It has come, or not. What was dropped meanwhile is forgotten.
+    pub(crate) fn finish(
+        &mut self,
+        (offset, id): (u64, PieceId),
+        read: Option<(Part, Version)>,
+        now: Instant,
+    ) {
+        let Some(piece) = self.pieces.get_mut(&offset).filter(|piece| piece.id == id) else {
+            return;
+        };
+        let expected = piece.expected;
+        match read.filter(|(_, version)| expected.is_none_or(|expected| expected == *version)) {
+            Some(read) => (piece.born, piece.read) = (now, Some(read)),
+            None => drop(self.pieces.remove(&offset)),
+        }
+    }
+
+    /// What there is at `offset`, at most so many bytes.
+    pub(crate) fn find(&mut self, offset: u64, limit: usize, now: Instant) -> Found {
+        let Some((&start, piece)) = self.pieces.range(..=offset).next_back() else {
+            return Found::None;
+        };
+        if offset >= start + piece.length {
+            return Found::None;
+        }
+        match &piece.read {
+            None => Found::Fetching,
+            Some((part, _)) => {
+                let skip = (offset - start) as usize;
+                // Where the file had ended it may have grown since: the drive is asked.
+                if skip >= part.length || now.duration_since(piece.born) > MAX_AGE {
+                    self.pieces.remove(&start);
+                    return Found::None;
+                }
+                Found::Ready(part.from(skip, limit))
+            }
+        }
+    }
+
+    /// Where the next piece begins behind an offset.
+    pub(crate) fn next_after(&self, offset: u64) -> u64 {
+        self.pieces.range(offset + 1..).next().map_or(u64::MAX, |(start, _)| *start)
+    }
+
+    /// The turn of a hint is over.
+    pub(crate) fn over(&mut self, range: ByteRange) {
+        if let Some(piece) = self.pieces.get_mut(&range.offset)
+            && piece.length == range.length
+        {
+            piece.users -= 1;
+            if piece.users == 0 {
+                self.pieces.remove(&range.offset);
+            }
+        }
+    }
+
+    /// The file is like this now: what was read of it when it was like that is as good as new, all else is dropped.
+    pub(crate) fn keep(&mut self, version: Version, now: Instant) {
+        self.pieces.retain(|_, piece| {
+            (piece.born, piece.expected) = (now, Some(version));
+            piece.read.as_ref().is_none_or(|(_, read)| *read == version)
+        });
+    }
+
+    /// A local write or truncation touches `range`.
+    pub(crate) fn drop_overlapping(&mut self, range: ByteRange) {
+        if !self.pieces.is_empty() {
+            self.pieces.retain(|start, piece| {
+                ByteRange::new(*start, piece.length).intersection(&range).is_empty()
+            });
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.pieces.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSION: Version = (Timestamp(5), 1000);
+
+    fn come(hinted: &mut Hinted, range: ByteRange, bytes: &[u8]) {
+        let now = Instant::now();
+        let id = hinted.begin(range, now).unwrap();
+        assert!(matches!(hinted.find(range.offset, 1, now), Found::Fetching));
+        let part = Part::new(Arc::new(bytes.to_vec()), 0, bytes.len());
+        hinted.finish((range.offset, id), Some((part, VERSION)), now);
+    }
+
+    fn found(hinted: &mut Hinted, offset: u64, limit: usize) -> Option<Vec<u8>> {
+        match hinted.find(offset, limit, Instant::now()) {
+            Found::Ready(part) => Some(part.data().to_vec()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_piece_is_there_until_the_turn_of_its_last_hint_is_over() {
+        let mut hinted = Hinted::default();
+        let range = ByteRange::new(10, 4);
+        come(&mut hinted, range, b"abcd");
+        assert!(hinted.begin(range, Instant::now()).is_none(), "it is there");
+        assert!(hinted.begin(ByteRange::new(8, 4), Instant::now()).is_none(), "it overlaps");
+        assert_eq!(found(&mut hinted, 11, 2).as_deref(), Some(&b"bc"[..]));
+        assert_eq!(found(&mut hinted, 9, 2), None);
+        assert_eq!((hinted.next_after(0), hinted.next_after(10)), (10, u64::MAX));
+        hinted.over(ByteRange::new(10, 3));
+        hinted.over(range);
+        assert_eq!(found(&mut hinted, 13, 9).as_deref(), Some(&b"d"[..]));
+        assert_eq!(found(&mut hinted, 14, 9), None);
+        hinted.over(range);
+        assert!(hinted.is_empty());
+    }
+
+    #[test]
+    fn what_is_old_or_of_another_version_is_not_used() {
+        let mut hinted = Hinted::default();
+        come(&mut hinted, ByteRange::new(0, 2), b"ab");
+        come(&mut hinted, ByteRange::new(5, 2), b"xy");
+        let later = Instant::now() + MAX_AGE + Duration::from_secs(1);
+        assert!(matches!(hinted.find(0, 1, later), Found::None));
+        hinted.keep(VERSION, later);
+        assert!(matches!(hinted.find(5, 1, later), Found::Ready(_)));
+        // What is on its way may be of either.
+        let way =
+            |hinted: &mut Hinted, offset| hinted.begin(ByteRange::new(offset, 2), later).unwrap();
+        let (old, new) = (way(&mut hinted, 20), way(&mut hinted, 30));
+        let newer = (Timestamp(6), 1000);
+        hinted.keep(newer, later);
+        assert!(matches!(hinted.find(5, 1, later), Found::None));
+        let part = Part::new(Arc::new(b"pq".to_vec()), 0, 2);
+        hinted.finish((20, old), Some((part.clone(), VERSION)), later);
+        hinted.finish((30, new), Some((part, newer)), later);
+        assert!(matches!(hinted.find(20, 1, later), Found::None));
+        assert!(matches!(hinted.find(30, 1, later), Found::Ready(_)));
+    }
+
+    #[test]
+    fn a_write_drops_what_it_touches_even_on_its_way() {
+        let mut hinted = Hinted::default();
+        come(&mut hinted, ByteRange::new(0, 2), b"ab");
+        let id = hinted.begin(ByteRange::new(4, 2), Instant::now()).unwrap();
+        hinted.drop_overlapping(ByteRange::new(1, 4));
+        let part = Part::new(Arc::new(b"old!".to_vec()), 2, 9);
+        assert_eq!(part.data(), b"d!");
+        hinted.finish((4, id), Some((part, VERSION)), Instant::now());
+        assert!(hinted.is_empty());
+        // The end of the file is asked for again.
+        come(&mut hinted, ByteRange::new(0, 4), b"ab");
+        assert_eq!(found(&mut hinted, 2, 1), None);
+        assert!(hinted.is_empty());
+    }
+}

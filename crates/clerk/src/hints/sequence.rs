@@ -1,0 +1,438 @@
+//! What will be read, in order, and how far that is: pure bookkeeping of a stream of hints.
+//!
+//! Each hint has a position. Those before `base` are over: they were read, or left out by whoever reads. He may be several
+//! programs that share the work, so that what is read next need not be the next one.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+
+use nasd_protocol::limits::MAX_REGIONS;
+use nasd_types::ByteRange;
+
+/// Bytes that are fetched by one request, unless one hint has more.
+const BATCH_BYTES: u64 = 256 << 10;
+
+/// Hints of which a request is made up at most: as many as it may have rows.
+const BATCH_HINTS: usize = MAX_REGIONS;
+
+/// Bytes that are fetched and not read, at first; trust grows and shrinks between these.
+const FIRST_WINDOW: u64 = 1 << 20;
+const LEAST_WINDOW: u64 = 256 << 10;
+
+/// What comes before the last one that was read, and was not, is left out when there are so many of it.
+const MOST_BEHIND: u64 = 512;
+
+/// How far ahead drives are told, in hints and in bytes.
+const TOLD_HINTS: u64 = 4096;
+const TOLD_BYTES: u64 = 64 << 20;
+
+/// What a drive is told at once, at most. With few pieces, that are not split much, it is one request everywhere.
+const CALL_HINTS: usize = 64;
+const CALL_BYTES: u64 = 16 << 20;
+
+/// Hints that begin before a read are looked for among so many.
+const LOOK_BACK: usize = 4;
+
+/// Of one read so many hints are over at most.
+const MOST_OF_A_READ: usize = 4096;
+
+#[derive(Clone, Debug)]
+struct Hint<F, K> {
+    file: F,
+    key: K,
+    range: ByteRange,
+    is_over: bool,
+    /// Whether it was fetched, or is being so, and counts in `held_bytes`.
+    is_held: bool,
+}
+
+/// Hints of one file that follow each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Batch<F> {
+    pub(crate) file: F,
+    pub(crate) ranges: Vec<ByteRange>,
+}
+
+/// What the drives of a file are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call<F> {
+    pub(crate) hints: Batch<F>,
+    /// Its place among the calls.
+    pub(crate) ordinal: u64,
+    /// All calls before that are over.
+    pub(crate) passed: u64,
+    /// So many of so many hints, of those that are over since that was last told, were not read.
+    pub(crate) skipped: (u64, u64),
+}
+
+/// See the module. Files are known by `F`, and looked for by `K`.
+#[derive(Debug)]
+pub(crate) struct Sequence<F, K> {
+    hints: VecDeque<Hint<F, K>>,
+    /// The position of the first of `hints`.
+    base: u64,
+    /// The positions, in order, of those that are not over, by where they begin.
+    places: HashMap<K, BTreeMap<u64, VecDeque<u64>>>,
+    /// Behind the last position that was read.
+    front: u64,
+    /// Everything before it was fetched, or need not be.
+    fetched: u64,
+    /// Everything before it was told to drives, or need not be.
+    told: u64,
+    told_bytes: u64,
+    held_bytes: u64,
+    /// Of these, what comes before `front`.
+    behind_bytes: u64,
+    window: u64,
+    most_window: u64,
+    /// Where each of the calls that are not over ends.
+    calls: VecDeque<u64>,
+    calls_passed: u64,
+    skipped: u64,
+    ended: u64,
+}
+
+impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
+    /// Nothing is known. At most so many bytes are fetched and not read.
+    pub(crate) fn new(most_window: u64) -> Self {
+        let most_window = most_window.max(LEAST_WINDOW);
+        Sequence {
+            hints: VecDeque::new(),
+            base: 0,
+            places: HashMap::new(),
+            front: 0,
+            fetched: 0,
+            told: 0,
+            told_bytes: 0,
+            held_bytes: 0,
+            behind_bytes: 0,
+            window: FIRST_WINDOW.min(most_window),
+            most_window,
+            calls: VecDeque::new(),
+            calls_passed: 0,
+            skipped: 0,
+            ended: 0,
+        }
+    }
+
+    /// A range of a file will be read, after all that was told before.
+    pub(crate) fn push(&mut self, file: F, key: K, range: ByteRange) {
+        let position = self.base + self.hints.len() as u64;
+        let starts = self.places.entry(key.clone()).or_default();
+        starts.entry(range.offset).or_default().push_back(position);
+        self.hints.push_back(Hint { file, key, range, is_over: false, is_held: false });
+    }
+
+    /// Whether so much may be fetched that it is worth a request.
+    pub(crate) fn has_room(&self) -> bool {
+        self.window.saturating_sub(self.held_bytes) >= BATCH_BYTES.min(self.window / 4)
+    }
+
+    /// Hints that are not over.
+    pub(crate) fn len(&self) -> usize {
+        self.hints.len()
+    }
+
+    fn hint(&mut self, position: u64) -> Option<&mut Hint<F, K>> {
+        let index = position.checked_sub(self.base)?;
+        self.hints.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Bytes of a file were read; those hints whose turn is over by that, and that were fetched.
+    pub(crate) fn note_read(&mut self, key: &K, range: ByteRange) -> Vec<(F, ByteRange)> {
+        let mut released = Vec::new();
+        for position in self.read_by(key, range) {
+            self.move_front(position + 1);
+            let Some(hint) = self.hint(position) else { continue };
+            hint.is_over = true;
+            let length = hint.range.length;
+            if std::mem::take(&mut hint.is_held) {
+                let over = (hint.file.clone(), hint.range);
+                self.held_bytes -= length;
+                self.behind_bytes -= length;
+                released.push(over);
+            }
+            self.window = (self.window + 2 * length).min(self.most_window);
+        }
+        self.advance(&mut released);
+        released
+    }
+
+    /// Something was read before a position.
+    fn move_front(&mut self, front: u64) {
+        while self.front < front {
+            if let Some(hint) = self.hint(self.front)
+                && hint.is_held
+            {
+                self.behind_bytes += hint.range.length;
+            }
+            self.front += 1;
+        }
+    }
+
+    /// The positions of the hints that a read makes over, which are known no more by where they begin.
+    fn read_by(&mut self, key: &K, range: ByteRange) -> Vec<u64> {
+        let Some(starts) = self.places.get(key) else { return Vec::new() };
+        let before = starts.range(..=range.offset).rev().take(LOOK_BACK);
+        let within = starts
+            .range(range.offset.saturating_add(1)..range.end().max(range.offset.saturating_add(1)));
+        let first =
+            |(offset, positions): (&u64, &VecDeque<u64>)| Some((*offset, *positions.front()?));
+        let candidates: Vec<(u64, u64)> =
+            before.chain(within.take(MOST_OF_A_READ)).filter_map(first).collect();
+        let is_over = |&(_, position): &(u64, u64)| {
+            let index = position.checked_sub(self.base).and_then(|at| usize::try_from(at).ok());
+            let hint = index.and_then(|index| self.hints.get(index));
+            hint.is_some_and(|hint| {
+                hint.range.end() <= range.end() && hint.range.end() > range.offset
+            })
+        };
+        let over: Vec<(u64, u64)> = candidates.into_iter().filter(is_over).collect();
+        over.iter().for_each(|&(offset, position)| self.forget(key, offset, position));
+        over.into_iter().map(|(_, position)| position).collect()
+    }
+
+    fn forget(&mut self, key: &K, offset: u64, position: u64) {
+        let Some(starts) = self.places.get_mut(key) else { return };
+        if let Some(positions) = starts.get_mut(&offset) {
+            positions.retain(|known| *known != position);
+            if positions.is_empty() {
+                starts.remove(&offset);
+            }
+        }
+        if starts.is_empty() {
+            self.places.remove(key);
+        }
+    }
+
+    /// Lets go of what is over, and of what was left out.
+    fn advance(&mut self, released: &mut Vec<(F, ByteRange)>) {
+        while let Some(first) = self.hints.front() {
+            // What was read before it was known here is never over: it must not take all the room.
+            let is_left_out = self.base + MOST_BEHIND < self.front
+                || (first.is_held && self.behind_bytes > self.window / 2);
+            if !first.is_over && !is_left_out {
+                break;
+            }
+            let Some(hint) = self.hints.pop_front() else { break };
+            self.base += 1;
+            self.ended += 1;
+            if hint.is_over {
+                continue;
+            }
+            self.skipped += 1;
+            self.forget(&hint.key, hint.range.offset, self.base - 1);
+            self.window = self.window.saturating_sub(4 * hint.range.length).max(LEAST_WINDOW);
+            if hint.is_held {
+                self.held_bytes -= hint.range.length;
+                self.behind_bytes -= hint.range.length;
+                released.push((hint.file, hint.range));
+            }
+        }
+        let told = self.told.max(self.base).max(self.fetched);
+        while self.calls.front().is_some_and(|end| *end <= self.base.max(self.fetched)) {
+            self.calls.pop_front();
+            self.calls_passed += 1;
+        }
+        self.told = told;
+    }
+
+    /// What to fetch next, if there is room for it; it counts as fetched from now on.
+    pub(crate) fn next_batch(&mut self) -> Option<Batch<F>> {
+        let mut batch: Option<Batch<F>> = None;
+        let (mut bytes, window) = (0, self.window);
+        self.fetched = self.fetched.max(self.base);
+        loop {
+            let (fetched, held, front) = (self.fetched, self.held_bytes, self.front);
+            let Some(hint) = self.hint(fetched) else { break };
+            let length = hint.range.length;
+            if hint.is_over {
+                self.fetched += 1;
+                continue;
+            }
+            // One that is longer than the window is fetched when nothing else is held.
+            let is_full = held > 0 && held + length > window;
+            let fits = match &batch {
+                Some(batch) => {
+                    batch.file == hint.file
+                        && bytes + length <= BATCH_BYTES
+                        && batch.ranges.len() < BATCH_HINTS
+                }
+                None => true,
+            };
+            if is_full || !fits {
+                break;
+            }
+            hint.is_held = true;
+            let (file, range) = (hint.file.clone(), hint.range);
+            batch.get_or_insert_with(|| Batch { file, ranges: Vec::new() }).ranges.push(range);
+            bytes += length;
+            self.held_bytes += length;
+            self.behind_bytes += if fetched < front { length } else { 0 };
+            self.fetched += 1;
+        }
+        batch
+    }
+
+    /// What to tell drives next, of what comes behind all that is fetched.
+    pub(crate) fn next_call(&mut self) -> Option<Call<F>> {
+        let begin = self.told.max(self.fetched).max(self.base);
+        self.told = begin;
+        let ahead = begin - self.fetched.max(self.base);
+        if ahead == 0 {
+            self.told_bytes = 0;
+        }
+        if ahead >= TOLD_HINTS || self.told_bytes >= TOLD_BYTES {
+            return None;
+        }
+        let mut hints: Option<Batch<F>> = None;
+        let (mut bytes, mut end) = (0, 0);
+        while let Some(hint) = self.hint(self.told) {
+            let range = hint.range;
+            let fits = match &hints {
+                Some(hints) => {
+                    hints.file == hint.file
+                        && range.offset >= end
+                        && bytes + range.length <= CALL_BYTES
+                        && hints.ranges.len() < CALL_HINTS
+                }
+                None => true,
+            };
+            if !fits {
+                break;
+            }
+            let file = hint.file.clone();
+            hints.get_or_insert_with(|| Batch { file, ranges: Vec::new() }).ranges.push(range);
+            (bytes, end) = (bytes + range.length, range.end());
+            self.told += 1;
+        }
+        let hints = hints?;
+        self.told_bytes += bytes;
+        let ordinal = self.calls_passed + self.calls.len() as u64;
+        self.calls.push_back(self.told);
+        let skipped = (std::mem::take(&mut self.skipped), std::mem::take(&mut self.ended));
+        Some(Call { hints, ordinal, passed: self.calls_passed, skipped })
+    }
+
+    /// All that was fetched and is not over.
+    pub(crate) fn end(&mut self) -> Vec<(F, ByteRange)> {
+        let hints = std::mem::take(&mut self.hints);
+        self.places.clear();
+        let held = hints.into_iter().filter(|hint| hint.is_held);
+        held.map(|hint| (hint.file, hint.range)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = 16 << 20;
+
+    fn sequence(hints: &[(u32, u64, u64)]) -> Sequence<u32, u32> {
+        let mut sequence = Sequence::new(MOST);
+        for &(file, offset, length) in hints {
+            sequence.push(file, file, ByteRange::new(offset, length));
+        }
+        sequence
+    }
+
+    fn ranges(pieces: &[(u64, u64)]) -> Vec<ByteRange> {
+        pieces.iter().map(|&(offset, length)| ByteRange::new(offset, length)).collect()
+    }
+
+    #[test]
+    fn hints_of_one_file_are_fetched_together_and_in_order() {
+        let mut sequence = sequence(&[(1, 50, 5), (1, 10, 5), (2, 0, 9), (1, 10, 5)]);
+        let next = |sequence: &mut Sequence<u32, u32>| {
+            sequence.next_batch().map(|batch| (batch.file, batch.ranges))
+        };
+        assert_eq!(next(&mut sequence), Some((1, ranges(&[(50, 5), (10, 5)]))));
+        assert_eq!(next(&mut sequence), Some((2, ranges(&[(0, 9)]))));
+        assert_eq!(next(&mut sequence), Some((1, ranges(&[(10, 5)]))));
+        assert_eq!(next(&mut sequence), None);
+        assert_eq!(sequence.held_bytes, 24);
+        // A read of the same bytes is of the first of two hints.
+        let range = ByteRange::new(10, 5);
+        assert_eq!(sequence.note_read(&1, range), [(1, range)]);
+        assert_eq!(sequence.len(), 4, "the first one is not over");
+        assert_eq!(sequence.note_read(&1, ByteRange::new(0, 100)).len(), 2);
+        assert_eq!(sequence.len(), 2);
+        assert!(sequence.note_read(&1, range).is_empty());
+        assert!(sequence.note_read(&2, ByteRange::new(0, 8)).is_empty(), "not to its end");
+        assert_eq!(sequence.note_read(&2, ByteRange::new(8, 1)).len(), 1);
+        assert_eq!((sequence.len(), sequence.held_bytes), (0, 0));
+        assert!(sequence.places.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_held_than_the_window_which_grows_with_use() {
+        let hints: Vec<_> = (0..1000).map(|file| (file, 0, 100_000)).collect();
+        let mut sequence = sequence(&hints);
+        let fetch = |sequence: &mut Sequence<u32, u32>| {
+            std::iter::from_fn(|| sequence.next_batch()).count()
+        };
+        assert_eq!(fetch(&mut sequence), 10);
+        let mut most = 0;
+        for file in 0..900 {
+            assert_eq!(sequence.note_read(&file, ByteRange::new(0, 100_000)).len(), 1);
+            fetch(&mut sequence);
+            most = most.max(sequence.held_bytes);
+        }
+        assert!((MOST - 100_000..=MOST).contains(&most), "{most}");
+        assert_eq!(sequence.window, MOST);
+    }
+
+    #[test]
+    fn what_is_left_out_is_let_go_and_trusted_less() {
+        let hints: Vec<_> = (0..3000).map(|file| (file, 0, 10_000)).collect();
+        let mut sequence = sequence(&hints);
+        while sequence.next_batch().is_some() {}
+        let held = sequence.held_bytes;
+        let released = sequence.note_read(&2000, ByteRange::new(0, 10_000));
+        assert_eq!(released.len() as u64 * 10_000, held);
+        assert_eq!((sequence.held_bytes, sequence.window), (0, LEAST_WINDOW));
+        assert_eq!(sequence.base, 2001 - MOST_BEHIND);
+        // What is told again is read then, and not what was left out.
+        sequence.push(5, 5, ByteRange::new(0, 10_000));
+        let again = sequence.base + sequence.hints.len() as u64 - 1;
+        assert_eq!(sequence.places[&5][&0], [again]);
+        // Who comes later to what is left is not lost.
+        let batch = sequence.next_batch().unwrap();
+        assert_eq!(u64::from(batch.file), sequence.base);
+        assert_eq!(sequence.note_read(&batch.file, ByteRange::new(0, u64::MAX >> 1)).len(), 1);
+    }
+
+    #[test]
+    fn drives_are_told_what_comes_behind_and_what_is_over() {
+        let rows: Vec<_> = (0..200).map(|row| (1, row * 1000, 100)).collect();
+        let mut sequence = sequence(&rows);
+        sequence.push(1, 1, ByteRange::new(0, 100));
+        let call = sequence.next_call().unwrap();
+        assert_eq!((call.ordinal, call.passed, call.skipped), (0, 0, (0, 0)));
+        assert_eq!(call.hints.ranges.len(), CALL_HINTS);
+        let more: Vec<_> = std::iter::from_fn(|| sequence.next_call()).collect();
+        let lengths: Vec<_> = more.iter().map(|call| call.hints.ranges.len()).collect();
+        assert_eq!(lengths, [64, 64, 8, 1], "backwards is another call");
+        assert_eq!(more[3].ordinal, 4);
+        // What is fetched here is over for the drives; reads make it so.
+        let fetched = std::iter::from_fn(|| sequence.next_batch());
+        assert_eq!(fetched.map(|batch| batch.ranges.len()).sum::<usize>(), 201);
+        sequence.note_read(&1, ByteRange::new(0, 100));
+        sequence.push(2, 2, ByteRange::new(0, 100));
+        let call = sequence.next_call().unwrap();
+        assert_eq!((call.ordinal, call.passed, call.skipped), (5, 5, (0, 1)));
+    }
+
+    #[test]
+    fn drives_are_told_so_far_ahead_and_no_further() {
+        let hints: Vec<_> = (0..10_000).map(|file| (file, 0, 1)).collect();
+        let mut small = sequence(&hints);
+        assert_eq!(std::iter::from_fn(|| small.next_call()).count() as u64, TOLD_HINTS);
+        let hints: Vec<_> = (0..100).map(|file| (file, 0, 8 << 20)).collect();
+        let mut large = sequence(&hints);
+        assert_eq!(std::iter::from_fn(|| large.next_call()).count(), 8);
+        assert_eq!(large.end(), []);
+        assert_eq!(large.len(), 0);
+    }
+}

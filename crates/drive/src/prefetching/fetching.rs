@@ -1,0 +1,193 @@
+//! The thread that reads what was hinted into the store's cache.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nasd_prefetch::{Block, Costs};
+use nasd_store::{CachePressure, Prefetch, Store};
+use nasd_types::{ByteRange, ObjectName};
+use slab::Slab;
+
+use super::whole;
+use crate::Drive;
+
+/// How long it waits where nobody has hinted anything.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How long it lets reads gather before it looks at them, where there are streams but nothing to fetch: waking it for
+/// each would cost those who read.
+const GATHERING: Duration = Duration::from_millis(2);
+
+/// Over how long what frames are worth to others is measured, in nanoseconds.
+const MEASURED_NS: u64 = 200_000_000;
+
+/// How often streams that nobody tells anything of are looked for, in nanoseconds.
+const TIDY_NS: u64 = 10_000_000_000;
+
+/// Where a frame takes so long, all of it is fetched for any part: the way to it costs more than its bytes.
+const FAR_NS: u64 = 500_000;
+
+/// Runs until the drive stops; see [`Prefetching::stop`](super::Prefetching::stop).
+pub(crate) fn start(drive: Arc<Drive>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("nasd-prefetch".to_owned()).spawn(move || {
+        while drive.prefetching.wait(IDLE) {
+            if drive.prefetching.tidy(drive.environment.elapsed_ns()) {
+                fetch_while_hinted(&drive);
+            }
+        }
+    })
+}
+
+/// Fetches as long as there are streams.
+fn fetch_while_hinted(drive: &Drive) {
+    let mut fetcher = Fetcher::new(&drive.store);
+    let mut pace = Pace::default();
+    let mut tidied = drive.environment.elapsed_ns();
+    let mut worth = Worth::new(drive.store.cache_pressure(), drive.environment.elapsed_ns());
+    loop {
+        let come = fetcher.come();
+        pace.note(come.len(), drive.environment.elapsed_ns());
+        let now = drive.environment.elapsed_ns();
+        let costs = worth.costs(drive.store.cache_pressure(), now);
+        let step = drive.prefetching.step(&come, costs, now);
+        fetcher.release(&step.released);
+        let is_idle = step.fetch.is_empty();
+        if !fetcher.is_busy() {
+            pace.begin(now);
+        }
+        for (block, bytes) in step.fetch {
+            let bytes = if pace.is_slow() { whole(block) } else { bytes };
+            fetcher.fetch(block, bytes);
+        }
+        if drive.prefetching.is_stopping() {
+            return;
+        }
+        if now >= tidied + TIDY_NS {
+            tidied = now;
+            drive.prefetching.tidy(now);
+        }
+        if !is_idle || fetcher.is_busy() {
+            continue;
+        }
+        thread::sleep(GATHERING);
+        if !drive.prefetching.wait(IDLE) {
+            return;
+        }
+        if !drive.prefetching.tidy(now) {
+            // What the last stream had is nobody's any more.
+            fetcher.release(&drive.prefetching.step(&[], Costs::default(), now).released);
+            return;
+        }
+    }
+}
+
+/// What is under way.
+struct Fetcher<'s> {
+    store: &'s Store,
+    reads: Prefetch<'s>,
+    under_way: Slab<Block<ObjectName>>,
+    /// What can't be fetched: it counts as come.
+    in_vain: Vec<Block<ObjectName>>,
+}
+
+impl<'s> Fetcher<'s> {
+    fn new(store: &'s Store) -> Fetcher<'s> {
+        let reads = store.prefetch_hinted();
+        Fetcher { store, reads, under_way: Slab::new(), in_vain: Vec::new() }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.under_way.is_empty() || !self.in_vain.is_empty()
+    }
+
+    fn fetch(&mut self, block: Block<ObjectName>, bytes: ByteRange) {
+        match self.store.locate(block.object) {
+            Ok(Some(object)) => {
+                let tag = self.under_way.insert(block);
+                self.reads.want(tag, &object, bytes);
+            }
+            // Whoever reads it is told why not.
+            Ok(None) | Err(_) => self.in_vain.push(block),
+        }
+    }
+
+    /// What has come, if it could: at least one, if anything is under way.
+    fn come(&mut self) -> Vec<Block<ObjectName>> {
+        let mut come = std::mem::take(&mut self.in_vain);
+        let least = usize::from(come.is_empty() && !self.under_way.is_empty());
+        for tag in self.reads.come(least) {
+            if let Some(block) = self.under_way.try_remove(tag) {
+                self.set_hinted(block, true);
+                come.push(block);
+            }
+        }
+        come
+    }
+
+    fn release(&self, blocks: &[Block<ObjectName>]) {
+        blocks.iter().for_each(|block| self.set_hinted(*block, false));
+    }
+
+    fn set_hinted(&self, block: Block<ObjectName>, hinted: bool) {
+        // An object that is not in memory has nothing in the cache.
+        if let Some(object) = self.store.locate_in_memory(block.object) {
+            self.store.set_hinted(&object, block.number, hinted);
+        }
+    }
+}
+
+/// How long a frame takes, one after the other, as long as there are any to be fetched.
+#[derive(Default)]
+struct Pace {
+    since: u64,
+    mean_ns: u64,
+}
+
+impl Pace {
+    /// Nothing has been on its way.
+    fn begin(&mut self, now: u64) {
+        self.since = now;
+    }
+
+    /// So many have come.
+    fn note(&mut self, come: usize, now: u64) {
+        if come > 0 {
+            let each = now.saturating_sub(self.since) / come as u64;
+            self.mean_ns = if self.mean_ns == 0 { each } else { (7 * self.mean_ns + each) / 8 };
+            self.since = now;
+        }
+    }
+
+    fn is_slow(&self) -> bool {
+        self.mean_ns > FAR_NS
+    }
+}
+
+/// What a frame is worth to those who read without hints, as was seen last.
+struct Worth {
+    seen: CachePressure,
+    at: u64,
+    marginal_hits: f64,
+}
+
+impl Worth {
+    fn new(seen: CachePressure, at: u64) -> Worth {
+        Worth { seen, at, marginal_hits: 0.0 }
+    }
+
+    fn costs(&mut self, pressure: CachePressure, now: u64) -> Costs {
+        let elapsed = now.saturating_sub(self.at);
+        if elapsed >= MEASURED_NS {
+            let regretted = pressure.regretted.saturating_sub(self.seen.regretted) as f64;
+            let rate = regretted * 1e9 / elapsed as f64;
+            // So many frames more would have had all of them.
+            self.marginal_hits = rate / pressure.remembered.max(1) as f64;
+            (self.seen, self.at) = (pressure, now);
+        }
+        // Whoever needs one has some more given up for it: those are not free.
+        let free = pressure.free_frames.saturating_sub(pressure.given_up_at_once);
+        Costs { free, marginal_hits: self.marginal_hits }
+    }
+}

@@ -1,0 +1,183 @@
+//! Callers of extensions that go away before they are answered: what they had begun is stopped, and gives back what it had.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod common;
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use nasd_drive::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
+use nasd_protocol::Region;
+use nasd_protocol::drive::{
+    DriveControl, ExtendArguments, ExtensionWork, Procedure, ReadArguments,
+};
+use nasd_types::{ObjectId, ObjectName, Protection, Rights};
+use nasd_xdr::from_bytes;
+
+const NUMBER: u32 = 4001;
+
+/// Far more than a call needs to hear that its caller has gone, on a machine that does much else.
+const SOON: Duration = Duration::from_secs(2);
+
+/// One that is at work for as long as it is told, in milliseconds, and takes so many MiB of memory.
+#[derive(Default)]
+struct Lasts {
+    stopped: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Lasts {
+    fn arguments(milliseconds: u32, mebibytes: u8) -> Vec<u8> {
+        [&milliseconds.to_be_bytes()[..], &[mebibytes]].concat()
+    }
+}
+
+impl Extension for Lasts {
+    fn description(&self) -> Description {
+        Description { number: NUMBER, name: "lasts", revision: 1, rights: Rights::READ }
+    }
+
+    fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError> {
+        Ok(usize::from(call.arguments[4]) << 20)
+    }
+
+    fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
+        let begun = Instant::now();
+        let milliseconds = u32::from_be_bytes(call.arguments[..4].try_into().unwrap());
+        reach.read(call.pieces[0])?;
+        while begun.elapsed() < Duration::from_millis(milliseconds.into()) {
+            if let Err(stopped) = reach.go_on() {
+                self.stopped.fetch_add(1, Ordering::Relaxed);
+                return Err(stopped);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        Ok(Told { position: call.end(), data: Vec::new() })
+    }
+}
+
+fn work(drive: &TestDrive) -> ExtensionWork {
+    let name = ObjectName { partition: PARTITION, object: ObjectId::DRIVE_CONTROL };
+    let control = ReadArguments::single(name, 0, 1 << 16);
+    let told = drive.by(Signer::drive(), Procedure::Read, &control).data;
+    from_bytes::<DriveControl>(&told).unwrap().extension_work
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < 5 * SOON, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends a call over a connection of its own.
+fn call(
+    drive: &TestDrive,
+    name: ObjectName,
+    job: u64,
+    arguments: Vec<u8>,
+    hidden: bool,
+) -> TcpStream {
+    let arguments = ExtendArguments {
+        name,
+        regions: vec![Region::single(0, 1000)],
+        rights: Rights::READ,
+        extension: NUMBER,
+        revision: 1,
+        job,
+        bytes_left: 100 * job,
+        most: 1000,
+        arguments,
+    };
+    let request = Request::new(Procedure::Extend, &arguments, Signer::working());
+    let protection = if hidden {
+        Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS
+    } else {
+        request.protection
+    };
+    drive.ask_without_taking(&Request { protection, ..request }, 1)
+}
+
+#[test]
+fn what_runs_and_waits_is_told_and_stopped_when_its_callers_go() {
+    let lasts = Arc::new(Lasts::default());
+    let drive = TestDrive::extended(vec![Arc::clone(&lasts) as Arc<dyn Extension>]);
+    let name = drive.object_with(&pattern(1, 5000));
+    let (first, second) = (Lasts::arguments(600_000, 40), Lasts::arguments(600_000, 30));
+    let running = call(&drive, name, 7, first, false);
+    wait_until("it runs", || work(&drive).jobs.iter().any(|job| job.running == 1));
+    let waiting = call(&drive, name, 8, second.clone(), false);
+    wait_until("both are told", || work(&drive).jobs.len() == 2);
+    let told = work(&drive);
+    assert_eq!((told.memory_bytes, told.granted_bytes), (64 << 20, 40 << 20));
+    let jobs: Vec<_> = told
+        .jobs
+        .iter()
+        .map(|job| (job.job, job.running, job.waiting, job.bytes_left, job.memory_bytes))
+        .collect();
+    assert_eq!(jobs, [(7, 1, 0, 700, 40 << 20), (8, 0, 1, 800, 0)]);
+    let job = told.jobs[0];
+    assert_eq!((job.extension, job.partition, job.object), (NUMBER, name.partition, name.object));
+    assert_eq!(job.object_bytes, 5000);
+    assert!(job.age > 0);
+
+    // Who waits takes nobody's place once he has gone,
+    drop(waiting);
+    wait_until("who waits is forgotten", || work(&drive).jobs.len() == 1);
+    // and who runs makes room for others.
+    let waiting = call(&drive, name, 9, second, false);
+    wait_until("it waits", || work(&drive).jobs.len() == 2);
+    drop(running);
+    wait_until("the next one runs", || work(&drive).granted_bytes == 30 << 20);
+    assert_eq!(lasts.stopped.load(Ordering::Relaxed), 1);
+    drop(waiting);
+    wait_until("all is over", || work(&drive).granted_bytes == 0);
+    assert_eq!(work(&drive).jobs, []);
+    assert_eq!(lasts.ended.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_call_is_stopped_soon_however_its_caller_goes() {
+    let lasts = Arc::new(Lasts::default());
+    let drive = TestDrive::extended(vec![Arc::clone(&lasts) as Arc<dyn Extension>]);
+    let name = drive.object_with(&pattern(1, 5000));
+    let ways: [fn(&TcpStream); 3] = [
+        |_| {},
+        |socket| socket.shutdown(Shutdown::Write).unwrap(),
+        // As a killed client's system does.
+        |socket| rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)).unwrap(),
+    ];
+    let mut longest = Duration::ZERO;
+    for (number, go) in ways.into_iter().enumerate().cycle().take(6) {
+        let hidden = lasts.stopped.load(Ordering::Relaxed) % 2 == 1;
+        let socket = call(&drive, name, 1, Lasts::arguments(600_000, 1), hidden);
+        wait_until("it runs", || work(&drive).granted_bytes > 0);
+        let gone = Instant::now();
+        go(&socket);
+        // One that has only ended its side is there all the while.
+        let kept = (number == 1).then(|| socket.try_clone().unwrap());
+        drop(socket);
+        wait_until("it is stopped", || work(&drive).granted_bytes == 0);
+        longest = longest.max(gone.elapsed());
+        drop(kept);
+    }
+    assert!(longest < SOON, "{longest:?}");
+    assert_eq!(lasts.stopped.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn a_drive_that_is_stopped_ends_the_calls_that_it_has() {
+    let lasts = Arc::new(Lasts::default());
+    let mut drive = TestDrive::extended(vec![Arc::clone(&lasts) as Arc<dyn Extension>]);
+    let name = drive.object_with(&pattern(1, 5000));
+    let socket = call(&drive, name, 1, Lasts::arguments(500, 1), false);
+    wait_until("it runs", || work(&drive).granted_bytes > 0);
+    drive.server.take().unwrap().shut_down(5 * SOON).unwrap();
+    assert_eq!(lasts.ended.load(Ordering::Relaxed), 1);
+    drop(socket);
+}

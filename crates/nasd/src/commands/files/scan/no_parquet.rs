@@ -1,0 +1,32 @@
+//! Parquet files, of which this program was built to read none.
+
+use super::source::Groups;
+use nasd_clerk::{OpenFile, Scanned};
+use nasd_filter::{Checked, Columns, Format};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// None.
+pub struct Parquet(Infallible);
+
+impl Parquet {
+    pub fn open(_: Arc<OpenFile>) -> Result<Parquet, String> {
+        Err("this nasd was built without what reads Parquet files".to_owned())
+    }
+
+    pub fn format(&self) -> Format {
+        Format::Columns(Columns { columns: Vec::new() })
+    }
+
+    pub fn unreadable(&self) -> &[(String, String)] {
+        &[]
+    }
+
+    pub fn why_not(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    pub fn scan(&self, _: &Checked, _: &mut dyn FnMut(&[u8])) -> Result<(Scanned, Groups), String> {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,87 @@
+//! What is scanned: a file whose bytes are records, or one of columns.
+
+use super::columns;
+use super::parquet::Parquet;
+use crate::arguments::{RecordFormat, ScanArguments};
+use nasd_cell::CellPath;
+use nasd_clerk::{FileScan, OpenFile, ScanOptions, Scanned};
+use nasd_filter::sql::{self, Query};
+use nasd_filter::{Checked, Format};
+use std::error::Error;
+use std::sync::Arc;
+
+/// A file and what its records are.
+pub enum Source {
+    Records { file: Arc<OpenFile>, format: Format },
+    Columns(Parquet),
+}
+
+/// How many groups of rows there are, and how many of them were looked at.
+#[derive(Clone, Copy)]
+pub struct Groups {
+    pub all: usize,
+    pub looked: usize,
+}
+
+impl Source {
+    pub fn open(
+        path: &CellPath,
+        file: OpenFile,
+        arguments: &ScanArguments,
+    ) -> Result<Source, Box<dyn Error>> {
+        let told = &arguments.format;
+        let kind = columns::kind_of(path, &file, told)?;
+        let file = Arc::new(file);
+        if kind != RecordFormat::Parquet {
+            let format = columns::format_of(path, &file, kind, told)?;
+            return Ok(Source::Records { file, format });
+        }
+        if told.columns.is_some() || told.delimiter.is_some() || told.no_header {
+            return Err("a Parquet file says itself what its columns are: leave --columns, --delimiter and --no-header out".into());
+        }
+        let parquet = Parquet::open(file).map_err(|error| format!("{path}: {error}"))?;
+        Ok(Source::Columns(parquet))
+    }
+
+    /// The program of a query, and what the records are.
+    pub fn query(&self, text: &str) -> Result<(Query, Format), Box<dyn Error>> {
+        match self {
+            Source::Records { format, .. } => Ok((sql::parse(text, format)?, format.clone())),
+            Source::Columns(parquet) => {
+                let format = parquet.format();
+                let query = sql::parse(text, &format).map_err(|error| match &error {
+                    sql::SqlError::NoSuchColumn(name) => match parquet.why_not(name) {
+                        Some(why) => format!("column {name} can't be read: {why}"),
+                        None => error.to_string(),
+                    },
+                    error => error.to_string(),
+                })?;
+                match parquet.unreadable().first().filter(|_| query.is_all) {
+                    Some((name, why)) => {
+                        Err(format!("column {name} can't be read: {why}: name the others").into())
+                    }
+                    None => Ok((query, format)),
+                }
+            }
+        }
+    }
+
+    /// Scans it.
+    pub fn scan(
+        &self,
+        checked: &Checked,
+        options: ScanOptions,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<(Scanned, Option<Groups>), Box<dyn Error>> {
+        match self {
+            Source::Records { file, .. } => {
+                let scan = FileScan::start(Arc::clone(file), checked, options)?;
+                Ok((scan.finish(give)?, None))
+            }
+            Source::Columns(parquet) => {
+                let (scanned, groups) = parquet.scan(checked, give)?;
+                Ok((scanned, Some(groups)))
+            }
+        }
+    }
+}

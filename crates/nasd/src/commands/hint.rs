@@ -1,0 +1,125 @@
+//! `nasd hint`: tells a mount what will be read under one of its directories, in order.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nasd_mount::HintRequest;
+use nasd_types::ByteRange;
+
+use super::Outcome;
+use crate::arguments::HintArguments;
+use crate::output::say;
+
+/// How long it waits before it asks again whether there is room for more hints.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// `nasd hint`. Ends the process with the status of the command, if one is given.
+///
+/// # Errors
+/// A directory that is not of a mount, a list that can't be read or has no meaning, and a command that can't be run.
+pub fn hint(arguments: &HintArguments) -> Outcome {
+    let at = |error: &dyn std::fmt::Display| format!("{}: {error}", arguments.directory.display());
+    let directory = File::open(&arguments.directory).map_err(|error| at(&error))?;
+    // A mount of ours refuses what says nothing; others don't know what that is.
+    let probe = HintRequest::default().tell(&directory);
+    if !probe.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
+        return Err(at(&"not a directory of a mounted volume; `nasd mount` makes one").into());
+    }
+    let list = open_list(&arguments.list)?;
+    let telling = Telling { directory, ranges: arguments.ranges };
+    if arguments.command.is_empty() {
+        let count = telling.tell_all(list)?;
+        say!("{count} hints are told, and good until this ends");
+        loop {
+            std::thread::park();
+        }
+    }
+    let mut child = start(&arguments.command)?;
+    // It may never come to the end of its list.
+    std::thread::spawn(move || {
+        if let Err(error) = telling.tell_all(list) {
+            // The command reads what it reads, without hints.
+            eprintln!("nasd hint: {error}");
+        }
+    });
+    let status = child.wait().map_err(|error| format!("can't wait for the command: {error}"))?;
+    std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+}
+
+fn open_list(list: &Path) -> Result<Box<dyn BufRead + Send>, Box<dyn Error>> {
+    if list == Path::new("-") {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let file = File::open(list).map_err(|error| format!("{}: {error}", list.display()))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+struct Telling {
+    directory: File,
+    /// Whether lines begin with an offset and a length.
+    ranges: bool,
+}
+
+impl Telling {
+    /// Tells all lines of a list, as there is room for them; how many.
+    fn tell_all(&self, list: Box<dyn BufRead + Send>) -> Result<u64, Box<dyn Error>> {
+        let (mut request, mut count) = (HintRequest::default(), 0);
+        for line in list.split(b'\n') {
+            let line = line.map_err(|error| format!("the list can't be read: {error}"))?;
+            if line.is_empty() {
+                continue;
+            }
+            count += 1;
+            let (path, range) = self.parse(&line).ok_or_else(|| {
+                let text = line.escape_ascii();
+                format!("line {count} of the list is not `OFFSET LENGTH PATH`: {text}")
+            })?;
+            if !request.push(path, range) {
+                self.tell(&mut request)?;
+                if !request.push(path, range) {
+                    return Err(format!("line {count} of the list is too long").into());
+                }
+            }
+        }
+        self.tell(&mut request)?;
+        Ok(count)
+    }
+
+    fn parse<'l>(&self, line: &'l [u8]) -> Option<(&'l [u8], Option<ByteRange>)> {
+        if !self.ranges {
+            return Some((line, None));
+        }
+        let mut words = line.splitn(3, |byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+        let (offset, length) = (number()?, number()?);
+        let path = words.next().filter(|path| !path.is_empty())?;
+        Some((path, Some(ByteRange::new(offset, length))))
+    }
+
+    /// Tells all of a request, when there is room.
+    fn tell(&self, request: &mut HintRequest) -> Result<(), Box<dyn Error>> {
+        while !request.is_empty() {
+            match request.tell(&self.directory) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(format!("the mount takes no hints: {error}").into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts a command; its input is empty, as ours may be the list.
+fn start(command: &[OsString]) -> Result<Child, Box<dyn Error>> {
+    let (program, words) = command.split_first().ok_or("there is no command")?;
+    let child = Command::new(program).args(words).stdin(Stdio::null()).spawn();
+    Ok(child.map_err(|error| format!("can't run {}: {error}", program.display()))?)
+}

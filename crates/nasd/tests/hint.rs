@@ -1,0 +1,153 @@
+//! `nasd hint`: what it tells a mount is there when it is read, whatever it is told, and whoever reads.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use support::{
+    CellOptions, TestCell, feed, finish, free_ports, nasd, noise, scratch, signal, sync_tree, text,
+    wait_for_exit,
+};
+
+const FILES: usize = 300;
+
+fn cell_with_files() -> (TestCell, Vec<u8>) {
+    let cell = TestCell::start(&CellOptions::default());
+    fs::create_dir_all(cell.path("set/below")).unwrap();
+    let mut all = Vec::new();
+    for number in 0..FILES {
+        let bytes = noise(number as u64, 10_000 + number);
+        fs::write(cell.path(&format!("set/below/{number} x")), &bytes).unwrap();
+        all.extend(bytes);
+    }
+    sync_tree(&cell.path("set"));
+    (cell, all)
+}
+
+fn hint(directory: &Path, options: &[&str], list: &[u8]) -> Output {
+    let mut command = nasd();
+    command.arg("hint").arg(directory).args(options);
+    feed(command, list)
+}
+
+fn list() -> String {
+    (0..FILES).map(|number| format!("below/{number} x\n")).collect()
+}
+
+/// Prints the files in order.
+const PRINT: [&str; 4] = [
+    "--",
+    "sh",
+    "-ec",
+    "cd \"$MOUNT/set/below\"; number=0; while [ $number -lt 300 ]; do cat \"$number x\"; \
+     number=$((number + 1)); done",
+];
+
+#[test]
+fn a_command_reads_what_was_told() {
+    let (mut cell, all) = cell_with_files();
+    let port = free_ports(8).to_string();
+    // Nobody has anything in memory.
+    cell.stop();
+    cell.restart_by(&["--metrics-base-port", &port]);
+    let file = scratch();
+    let list_file = file.path().join("list");
+    fs::write(&list_file, list()).unwrap();
+    let mut command = nasd();
+    command.arg("hint").arg(cell.path("set")).arg("--list").arg(&list_file).args(PRINT);
+    command.env("MOUNT", cell.mountpoint());
+    let output = finish(command);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.stdout == all, "{} bytes of {}", output.stdout.len(), all.len());
+    // The status is the command's own.
+    for (line, status) in [("exit 7", 7), ("kill -9 $$", 137)] {
+        let output = hint(&cell.path("set"), &["--", "sh", "-c", line], b"");
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
+    }
+}
+
+#[test]
+fn hints_are_good_while_it_runs_and_it_can_be_stopped() {
+    let (cell, all) = cell_with_files();
+    let mut command = nasd();
+    command.arg("hint").arg(cell.path("set")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(list().as_bytes()).unwrap();
+    let mut said = [0; 9];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"300 hints");
+    let mut read = Vec::new();
+    for number in 0..FILES {
+        read.extend(fs::read(cell.path(&format!("set/below/{number} x"))).unwrap());
+    }
+    assert!(read == all);
+    signal(child.id(), "TERM");
+    wait_for_exit(&mut child);
+    // It holds nothing that keeps the mount from going.
+    let mut cell = cell;
+    cell.stop();
+}
+
+#[test]
+fn what_has_no_meaning_is_refused_and_what_is_not_there_is_left_out() {
+    let (cell, _) = cell_with_files();
+    let set = cell.path("set");
+    let refused = |directory: &Path, options: &[&str], list: &[u8], words: &str| {
+        let output = hint(directory, options, list);
+        let said = text(&output);
+        assert!(!output.status.success() && said.contains(words), "{said}");
+    };
+    let elsewhere = scratch();
+    refused(elsewhere.path(), &[], b"x\n", "not a directory of a mounted volume");
+    refused(&elsewhere.path().join("nothing"), &[], b"x\n", "No such file");
+    refused(&set, &["--ranges"], b"0 5 below/1 x\n7 x\n", "line 2 of the list");
+    refused(&set, &["--list", "/nowhere"], b"", "/nowhere");
+    refused(&set, &["--", "/nowhere/program"], b"", "can't run /nowhere/program");
+    refused(&set, &[], &[b'x'; 9000], "line 1 of the list is too long");
+    let odd = b"missing\nbelow\n../set/below/1 x\n/set/below/2 x\nbelow/3 x/4\n\n\xff\xfe\n";
+    let output = hint(&set, &["--", "cat", set.join("below/1 x").to_str().unwrap()], odd);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.stdout == noise(1, 10_001));
+    let ranges = b"100 50 below/1 x\n0 0 below/2 x\n18446744073709551615 1 below/3 x\n";
+    let output = hint(&set, &["--ranges", "--", "true"], ranges);
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn more_is_told_than_can_be_known_at_once() {
+    let (cell, all) = cell_with_files();
+    let mut list = list();
+    // Behind what is read there is much that never is.
+    (0..40_000).for_each(|number| list.push_str(&format!("below/none-{number}\n")));
+    let mut command = nasd();
+    command.arg("hint").arg(cell.path("set")).args(PRINT).env("MOUNT", cell.mountpoint());
+    let output = feed(command, list.as_bytes());
+    assert!(output.stdout == all, "{}", text(&output).chars().take(1000).collect::<String>());
+}
+
+#[test]
+fn hints_by_ioctl_work_from_other_languages() {
+    let (cell, _) = cell_with_files();
+    let program = "\
+import fcntl, os, struct, sys
+HINT = 0x60004e48
+directory = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
+text = b''.join(b'0 0 below/%d x\\0' % number for number in range(100))
+request = bytearray((struct.pack('<I', len(text)) + text).ljust(8192, b'\\0'))
+print(fcntl.ioctl(directory, HINT, request))
+";
+    let mut python = Command::new("python3");
+    python.args(["-c", program]).arg(cell.path("set"));
+    let output = finish(python);
+    assert_eq!(text(&output).trim(), "exit status: 0 100");
+    let fails = program.replace("0x60004e48", "0x60004e49");
+    let mut python = Command::new("python3");
+    python.args(["-c", &fails]).arg(cell.path("set"));
+    let output = finish(python);
+    assert!(text(&output).contains("Inappropriate ioctl"), "{}", text(&output));
+}

@@ -1,0 +1,80 @@
+//! SMAS's interface for C, on a whole cell: programs that are compiled against `smas.h` and linked with the library.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{CellOptions, TestCell, library_directory, scratch};
+
+/// Compiles a program of `tests/smas` into a directory.
+fn compile(name: &str, directory: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = directory.join(name);
+    let told = Command::new("cc")
+        .args(["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .arg(&program)
+        .arg(root.join("tests/smas").join(name).with_extension("c"))
+        .arg("-I")
+        .arg(root.join("../smas/include"))
+        .arg("-L")
+        .arg(library_directory())
+        .arg("-lsmas")
+        .output()
+        .unwrap_or_else(|error| panic!("cc can't be run ({error}); `make deps` installs it"));
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    program
+}
+
+/// What a program prints that is a client of the cell.
+fn run(program: &Path, cell: &TestCell) -> String {
+    let told = Command::new(program)
+        .env("NASD_CELL", cell.cell())
+        .env("LD_LIBRARY_PATH", library_directory())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&told.stdout).into_owned();
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert!(told.status.success(), "{}: {printed}{said}", told.status);
+    printed
+}
+
+#[test]
+fn the_program_of_the_paper_runs_as_it_stands_there() {
+    for options in [CellOptions::default(), CellOptions::striped(3, "raid0 --stripe-unit 4K")] {
+        let cell = TestCell::start(&options);
+        let told = cell.nasd(&["volume", "create", "zeus.cs.uoi.gr"]);
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        assert!(cell.nasd(&["mkdir", "zeus.cs.uoi.gr:/pub"]).status.success());
+        let mut records = Vec::new();
+        let (mut selected, mut sum) = (0, 0_i64);
+        // More than one answer holds.
+        for number in 0..250_000_i32 {
+            let value = number.wrapping_mul(7919) % 101 - 50;
+            records.extend(value.to_le_bytes());
+            records.extend([b'x'; 96]);
+            if value > 10 {
+                (selected, sum) = (selected + 1, sum + i64::from(value));
+            }
+        }
+        let directory = scratch();
+        let file = directory.path().join("testfile");
+        fs::write(&file, records).unwrap();
+        let told =
+            cell.nasd(&["cp".as_ref(), file.as_os_str(), "zeus.cs.uoi.gr:/pub/testfile".as_ref()]);
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let program = compile("figure", directory.path());
+        assert_eq!(run(&program, &cell), format!("{selected} {sum} 0\n"));
+    }
+}
+
+#[test]
+fn every_call_and_every_filter_does_what_the_header_says() {
+    let directory = scratch();
+    let program = compile("all", directory.path());
+    for options in [CellOptions::default(), CellOptions::striped(2, "raid1")] {
+        assert_eq!(run(&program, &TestCell::start(&options)), "right\n");
+    }
+}

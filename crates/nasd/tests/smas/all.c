@@ -1,0 +1,219 @@
+/* Every call and every filter; what is wrong is printed with its line. */
+#include <errno.h>
+#include <smas.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_PATH "main:/records"
+#define TEXT_PATH "main:/text"
+
+static int wrong;
+
+#define CHECK(what)                                                                                                  \
+    do {                                                                                                              \
+        if (!(what)) {                                                                                                \
+            printf("line %d: %s (errno %d: %s)\n", __LINE__, #what, errno, smas_strerror());                          \
+            wrong = 1;                                                                                                \
+        }                                                                                                             \
+    } while (0)
+
+struct record {
+    int32_t number;
+    char name[12];
+    double price;
+};
+
+enum { RECORDS = 1000 };
+
+static void make_records(void) {
+    int fd = smas_open_mode(FILE_PATH, O_RDWR | O_CREAT | O_EXCL, 0640);
+    CHECK(fd >= 0);
+    for (int i = 0; i < RECORDS; i++) {
+        struct record record = {i - 500, "", i / 4.0};
+        snprintf(record.name, sizeof record.name, i % 2 ? "odd%d" : "even%d", i);
+        CHECK(smas_write(fd, &record, sizeof record) == sizeof record);
+    }
+    CHECK(smas_fsync(fd) == 0);
+    struct record third;
+    CHECK(smas_lseek(fd, 3 * sizeof third, SEEK_SET) == 3 * sizeof third);
+    CHECK(smas_read(fd, &third, sizeof third) == sizeof third);
+    CHECK(third.number == -497 && strcmp(third.name, "odd3") == 0);
+    CHECK(smas_lseek(fd, 0, SEEK_END) == RECORDS * sizeof third);
+    CHECK(smas_read(fd, &third, sizeof third) == 0);
+    CHECK(smas_close(fd) == 0);
+}
+
+static int records(void) {
+    int fd = smas_open(FILE_PATH, O_RDONLY);
+    CHECK(fd >= 0);
+    CHECK(smas_recordstruct(fd, INT, 4, CHAR, 12, FLOAT, 8) == 0);
+    return fd;
+}
+
+static void select_records(void) {
+    int fd = records();
+    struct record record;
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER_EQUAL, 490, AND, 2, LIKE, "odd%") == 0);
+    for (int number = 491; number < 500; number += 2) {
+        CHECK(smas_nextrecord(fd, &record) == sizeof record);
+        CHECK(record.number == number && record.price == (number + 500) / 4.0);
+    }
+    CHECK(smas_nextrecord(fd, &record) == 0 && smas_error(fd) == 0);
+    CHECK(smas_nextrecord(fd, &record) == 0 && smas_error(fd) == 0);
+    /* Left to right: (number = -500 or number = 3) and price > 1.5. */
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, EQUAL, -500, OR, 1, EQUAL, 3, AND, 3, GREATER, 1.5) == 0);
+    CHECK(smas_nextrecord_n(fd, &record, 3) == 0 && smas_error(fd) == ERANGE);
+    CHECK(strstr(smas_strerror(), "24 bytes") != NULL);
+    CHECK(smas_nextrecord_n(fd, &record, sizeof record) == sizeof record && record.number == 3);
+    CHECK(smas_nextrecord(fd, &record) == 0 && smas_error(fd) == 0);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER) == 0);
+    int all = 0;
+    while (smas_nextrecord(fd, &record) != 0)
+        all++;
+    CHECK(all == RECORDS && smas_error(fd) == 0);
+    CHECK(smas_close(fd) == 0);
+}
+
+/* A file that ends within a record fails, however often it is asked. */
+static void cut_record(void) {
+    char bytes[10];
+    int32_t number;
+    int fd = smas_open("main:/cut", O_RDWR | O_CREAT | O_APPEND);
+    CHECK(smas_write(fd, "\1\0\0\0\2\0\0\0", 8) == 8);
+    CHECK(smas_lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(smas_write(fd, "\3\0", 2) == 2);
+    CHECK(smas_lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(smas_read(fd, bytes, sizeof bytes) == 10 && memcmp(bytes, "\1\0\0\0\2\0\0\0\3\0", 10) == 0);
+    CHECK(smas_recordstruct(fd, INT, 4) == 0);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == EIO);
+    CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == EIO);
+    CHECK(smas_usefilter(fd, COUNT_FILTER) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == EIO);
+    CHECK(smas_close(fd) == 0);
+    fd = smas_open("main:/cut", O_RDWR | O_TRUNC);
+    CHECK(smas_lseek(fd, 0, SEEK_END) == 0 && smas_close(fd) == 0);
+}
+
+static void aggregates(void) {
+    int fd = records();
+    int64_t integer = 0;
+    double real = 0;
+    char text[64];
+    CHECK(smas_usefilter(fd, COUNT_FILTER) == 0);
+    CHECK(smas_nextrecord(fd, &integer) == 8 && integer == RECORDS);
+    CHECK(smas_nextrecord(fd, &integer) == 0 && smas_error(fd) == 0);
+    CHECK(smas_usefilter(fd, COUNT_FILTER, 1, LESS, 0) == 0);
+    CHECK(smas_nextrecord(fd, &integer) == 8 && integer == 500);
+    CHECK(smas_usefilter(fd, SUM_FILTER, 1) == 0);
+    CHECK(smas_nextrecord(fd, &integer) == 8 && integer == -500);
+    CHECK(smas_usefilter(fd, MIN_FILTER, 1, 2, LIKE, "odd%") == 0);
+    CHECK(smas_nextrecord(fd, &integer) == 8 && integer == -499);
+    CHECK(smas_usefilter(fd, MAX_FILTER, 3) == 0);
+    CHECK(smas_nextrecord(fd, &real) == 8 && real == 249.75);
+    CHECK(smas_usefilter(fd, AVG_FILTER, 3, 1, LESS, -498) == 0);
+    CHECK(smas_nextrecord(fd, &real) == 8 && real == 0.125);
+    CHECK(smas_usefilter(fd, MIN_FILTER, 1, 1, GREATER, 1000) == 0);
+    CHECK(smas_nextrecord(fd, &integer) == 0 && smas_error(fd) == 0);
+    CHECK(smas_usefilter(fd, MAX_FILTER, 2) == 0);
+    CHECK(smas_nextrecord(fd, text) == 0 && smas_error(fd) == EINVAL);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 7 && strcmp(text, "odd999") == 0);
+    CHECK(smas_close(fd) == 0);
+}
+
+static void queries(void) {
+    int fd = records();
+    char text[64];
+    struct {
+        int32_t number;
+        double price;
+    } __attribute__((packed)) row;
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT f1, f3 FROM records WHERE f1 BETWEEN 7 AND 8") == 0);
+    CHECK(smas_nextrecord(fd, &row) == 0 && smas_error(fd) == EINVAL);
+    CHECK(smas_nextrecord_n(fd, &row, sizeof row) == sizeof row && row.number == 7 && row.price == 126.75);
+    CHECK(smas_nextrecord_n(fd, &row, sizeof row) == sizeof row && row.number == 8);
+    CHECK(smas_nextrecord_n(fd, &row, sizeof row) == 0 && smas_error(fd) == 0);
+    CHECK(smas_nextrecord(fd, &row) == 0 && smas_error(fd) == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT f1 * 2 FROM records WHERE f1 = 3") == 0);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 9 && memcmp(text, "\1\6\0\0\0\0\0\0\0", 9) == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER,
+                         "SELECT f1 % 2 AS rest, count(*) FROM records WHERE f1 >= 0 GROUP BY f1 % 2") == 0);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 6 && strcmp(text, "0,250") == 0);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 6 && strcmp(text, "1,250") == 0);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 0 && smas_error(fd) == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT * FROM records ORDER BY f3 DESC LIMIT 2") == 0);
+    struct record record;
+    CHECK(smas_nextrecord(fd, &record) == sizeof record && record.number == 499);
+    CHECK(smas_nextrecord(fd, &record) == sizeof record && record.number == 498);
+    CHECK(smas_nextrecord(fd, &record) == 0 && smas_error(fd) == 0);
+    CHECK(smas_close(fd) == 0);
+}
+
+static void lines(void) {
+    static const char text[] = "one\n\nTwo 2\nthree\ntwo";
+    char line[16];
+    int fd = smas_open(TEXT_PATH, O_WRONLY | O_CREAT);
+    CHECK(fd >= 0 && smas_write(fd, text, sizeof text - 1) == sizeof text - 1);
+    CHECK(smas_read(fd, line, 1) == -1 && errno == EBADF);
+    CHECK(smas_close(fd) == 0);
+    fd = smas_open(TEXT_PATH, O_RDONLY);
+    CHECK(smas_usefilter(fd, GREP_FILTER, "^two|^$", SMAS_IGNORE_CASE) == 0);
+    CHECK(smas_nextrecord_n(fd, line, sizeof line) == 1 && strcmp(line, "") == 0);
+    CHECK(smas_nextrecord_n(fd, line, sizeof line) == 6 && strcmp(line, "Two 2") == 0);
+    CHECK(smas_nextrecord_n(fd, line, sizeof line) == 4 && strcmp(line, "two") == 0);
+    CHECK(smas_nextrecord_n(fd, line, sizeof line) == 0 && smas_error(fd) == 0);
+    CHECK(smas_close(fd) == 0);
+}
+
+static void refusals(void) {
+    int64_t number;
+    CHECK(smas_open("nowhere", O_RDONLY) == -1 && errno == EINVAL);
+    CHECK(smas_open("main:/missing", O_RDONLY) == -1 && errno == ENOENT);
+    CHECK(strstr(smas_strerror(), "main:/missing") != NULL);
+    CHECK(smas_open(NULL, O_RDONLY) == -1 && errno == EINVAL);
+    CHECK(smas_open_mode(FILE_PATH, O_RDWR | O_CREAT | O_EXCL, 0600) == -1 && errno == EEXIST);
+    CHECK(smas_close(7) == -1 && errno == EBADF);
+    CHECK(smas_nextrecord(7, &number) == 0 && smas_error(7) == EBADF);
+    int fd = smas_open(FILE_PATH, O_RDONLY);
+    CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == EINVAL);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER, 10) == -1 && errno == EINVAL);
+    CHECK(smas_recordstruct(fd, INT, 3) == -1 && errno == EINVAL);
+    CHECK(smas_recordstruct(fd, INT) == -1 && errno == EINVAL);
+    CHECK(smas_recordstruct(fd, INT, 4, CHAR, 12, FLOAT, 8) == 0);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 4, GREATER, 10) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 0, GREATER, 10) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, 99, 10) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER, "ten") == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELEC") == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, GREP_FILTER, "(") == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, 99) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, GREP_FILTER, "x", 0, 1) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, GREP_FILTER, "x", 16) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT * FROM f", 1) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER, 1ull << 63) == -1 && errno == EINVAL);
+    /* Who goes on all the same is told what was wrong with the filter. */
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 9, GREATER, 10) == -1);
+    CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == EINVAL);
+    CHECK(strstr(smas_strerror(), "no field 9") != NULL);
+    CHECK(smas_open(FILE_PATH, O_RDONLY | O_DIRECTORY) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter_n(fd, 3, NULL) == -1 && errno == EINVAL);
+    CHECK(smas_write(fd, "x", 1) == -1 && errno == EBADF);
+    CHECK(smas_lseek(fd, -1, SEEK_SET) == -1 && errno == EINVAL);
+    CHECK(smas_lseek(fd, 0, 99) == -1 && errno == EINVAL);
+    CHECK(smas_close(fd) == 0);
+    CHECK(smas_close(fd) == -1 && errno == EBADF);
+}
+
+int main(void) {
+    make_records();
+    select_records();
+    cut_record();
+    aggregates();
+    queries();
+    lines();
+    refusals();
+    puts(wrong ? "wrong" : "right");
+    return wrong;
+}
