@@ -416,8 +416,14 @@ impl RemoteDrives {
             before = drives.insert(drive, Arc::new(way));
         }
         drop(drives);
-        // What was written that way is ended by it, which nobody waits for but who has found the other one.
-        drop(before);
+        // What was written that way is ended by it, which takes long if nobody answers there any more: nobody waits for it.
+        if let Some(before) = before
+            && !self.components.host.takes_turns()
+        {
+            let forget = std::thread::Builder::new().name("nasd-ends".to_owned());
+            // Without a thread it is done here: what can't be begun is dropped.
+            forget.spawn(move || drop(before)).ok();
+        }
     }
 
     /// Tells striping managers of writes that have ended, on a host on which threads take turns

@@ -104,6 +104,12 @@ ssize_t smas_nextrecord(int fd, void *buffer);
 /* The same into a buffer of that size. Text has a zero byte behind it, which counts. A record that has no room is kept. */
 ssize_t smas_nextrecord_n(int fd, void *buffer, size_t size);
 
+/*
+ * As many of the next records as have room in a buffer of that size, one behind the other, at least one: their bytes together; 0
+ * as of the others. Each has to be as long as the others, as those of SQLSELECT_FILTER are. It spares a call for each.
+ */
+ssize_t smas_nextrecords(int fd, void *buffer, size_t size);
+
 /* Why there are no more records: an error number, or 0 after the last one. */
 int smas_error(int fd);
 

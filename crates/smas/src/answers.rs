@@ -78,7 +78,43 @@ impl Answers {
         Ok(Some(self.rows.take()))
     }
 
-    /// The same into the start of `into`, where there is room for it: how many bytes it has. One that is text has a zero
+    /// All of the records that are there, at least one, where each is as long as the others; `None` after the last one.
+    pub(crate) fn next_some(&mut self) -> Result<Option<&[u8]>, SmasError> {
+        self.same_bytes()?;
+        if !self.find()? {
+            return Ok(None);
+        }
+        let at = std::mem::replace(&mut self.rows.at, self.rows.bytes.len());
+        Ok(Some(&self.rows.bytes[at..]))
+    }
+
+    /// As many of them as there is room for in `into`, at least one: how many bytes they have.
+    pub(crate) fn next_some_into(&mut self, into: &mut [u8]) -> Result<Option<usize>, SmasError> {
+        let record = self.same_bytes()?;
+        if record > into.len() {
+            return Err(SmasError::Room { record, room: into.len() });
+        }
+        if !self.find()? {
+            return Ok(None);
+        }
+        let rest = &self.rows.bytes[self.rows.at..];
+        let bytes = rest.len().min(into.len() / record * record);
+        into[..bytes].copy_from_slice(&rest[..bytes]);
+        self.rows.at += bytes;
+        Ok(Some(bytes))
+    }
+
+    /// How long each record is, where all are of one length.
+    fn same_bytes(&self) -> Result<usize, SmasError> {
+        match self.rows.framing {
+            Framing::Same { bytes, .. } if bytes > 0 => Ok(bytes),
+            _ => Err(SmasError::Argument(
+                "these are not of one length each: take them one by one".to_owned(),
+            )),
+        }
+    }
+
+    /// The same as [`next`](Self::next) into the start of `into`, where there is room for it: how many bytes it has. One that is text has a zero
     /// byte behind it there if that is asked for, which counts.
     pub(crate) fn next_into(
         &mut self,

@@ -516,6 +516,23 @@ pub unsafe extern "C" fn smas_nextrecord_n(
     })
 }
 
+/// As many of the next records as there is room for in so many bytes, where each is as long as the others.
+///
+/// # Safety
+///
+/// There is room for `count` bytes at `buffer`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn smas_nextrecords(
+    number: c_int,
+    buffer: *mut c_void,
+    count: usize,
+) -> isize {
+    next(number, |file| {
+        // SAFETY: the caller says so.
+        file.answers()?.next_some_into(unsafe { room(buffer, count)? })
+    })
+}
+
 /// The next record: its bytes, or 0 after the last one and where there is none, which [`smas_error`] tells then.
 fn next(
     number: c_int,

@@ -262,6 +262,16 @@ impl SmasFile {
         self.answers()?.next_into(into, false)
     }
 
+    /// Some of the next records at once, one behind the other, at least one of them; `None` after the last one. It spares
+    /// a call, and a copy, for each.
+    ///
+    /// # Errors
+    ///
+    /// As [`SmasFile::next_record`]; `Argument` where records are not of one length, as lines and values are not.
+    pub fn next_records(&mut self) -> Result<Option<&[u8]>, SmasError> {
+        self.answers()?.next_some()
+    }
+
     pub(crate) fn answers(&mut self) -> Result<&mut Answers, SmasError> {
         self.answers.as_mut().ok_or(SmasError::NoFilter)
     }

@@ -60,6 +60,33 @@ pub(super) fn measure(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     Ok(Row::new(name, read / scan, "times", limit, limit_name))
 }
 
+/// Text that does not get smaller by packing: what is told is as long as what is selected.
+struct Noise {
+    text: Vec<u8>,
+    at: usize,
+}
+
+impl Noise {
+    fn new() -> Noise {
+        // More than is looked back at in packing.
+        const BYTES: usize = 1 << 20;
+        let mut state = 1_u64;
+        let letters = (0..BYTES).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            b'0' + (state >> 58) as u8
+        });
+        Noise { text: letters.collect(), at: 0 }
+    }
+
+    fn put(&mut self, into: &mut Vec<u8>, bytes: usize) {
+        if self.at + bytes > self.text.len() {
+            self.at = 0;
+        }
+        into.extend_from_slice(&self.text[self.at..self.at + bytes]);
+        self.at += bytes;
+    }
+}
+
 /// Medians, in seconds.
 struct Measured {
     /// Reading all of it through the mount and looking at each record.
@@ -157,14 +184,14 @@ impl Filtered {
         let mut selected = 0;
         self.mounted(|path| {
             let mut file = File::create(path).map_err(&failed)?;
-            let mut block = Vec::new();
+            let (mut block, mut rest) = (Vec::new(), Noise::new());
             for index in 0..count {
                 // Neighbours are unlike each other.
                 let number = (index as u32).wrapping_mul(2_654_435_761) >> 8;
                 let number = number % NUMBERS;
                 selected += u64::from(number < asked.percent);
                 block.extend(number.to_le_bytes());
-                block.resize(block.len() + asked.record_bytes - 4, b'x');
+                rest.put(&mut block, asked.record_bytes - 4);
                 if block.len() >= MIB || index + 1 == count {
                     file.write_all(&block).map_err(&failed)?;
                     block.clear();

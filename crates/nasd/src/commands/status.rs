@@ -311,7 +311,14 @@ fn components(cell: &Cell, whole: Option<&DriveConfig>, control: &DriveControl) 
             },
         }
     };
-    let mut components: Vec<_> = control.components.iter().map(component).collect();
+    // One that was removed is told of until its manager has looked again.
+    let is_gone = |told: &ComponentStatus| {
+        let is_known = cell.config.drives.iter().any(|known| known.drive_id() == told.drive);
+        let is_left = told.role == ComponentRole::Leaving && told.places + told.places_coming == 0;
+        is_left && !is_known
+    };
+    let there = control.components.iter().filter(|told| !is_gone(told));
+    let mut components: Vec<_> = there.map(component).collect();
     components.sort_by_key(|component| component.index);
     components
 }

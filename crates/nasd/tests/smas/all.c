@@ -75,6 +75,27 @@ static void select_records(void) {
     CHECK(smas_close(fd) == 0);
 }
 
+/* Several at a time, between others. */
+static void many_records(void) {
+    int fd = records();
+    struct record some[7];
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER) == 0);
+    CHECK(smas_nextrecord(fd, some) == sizeof *some && some->number == -500);
+    CHECK(smas_nextrecords(fd, some, sizeof *some - 1) == 0 && smas_error(fd) == ERANGE);
+    int next = -499;
+    ssize_t bytes;
+    while ((bytes = smas_nextrecords(fd, some, sizeof some - 1)) != 0) {
+        CHECK(bytes > 0 && bytes % sizeof *some == 0 && bytes < (ssize_t)sizeof some);
+        for (size_t i = 0; i < bytes / sizeof *some; i++)
+            CHECK(some[i].number == next++);
+    }
+    CHECK(next == 500 && smas_error(fd) == 0);
+    CHECK(smas_nextrecords(fd, some, sizeof some) == 0 && smas_error(fd) == 0);
+    CHECK(smas_usefilter(fd, COUNT_FILTER) == 0);
+    CHECK(smas_nextrecords(fd, some, sizeof some) == 0 && smas_error(fd) == EINVAL);
+    CHECK(smas_close(fd) == 0);
+}
+
 /* A file that ends within a record fails, however often it is asked. */
 static void cut_record(void) {
     char bytes[10];
@@ -209,6 +230,7 @@ static void refusals(void) {
 int main(void) {
     make_records();
     select_records();
+    many_records();
     cut_record();
     aggregates();
     queries();
