@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::StreamId;
+use crate::StreamName;
 use crate::stream::{Block, Place};
 
 /// Who wants a block.
-pub(crate) type User = (StreamId, Place);
+pub(crate) type User = (StreamName, Place);
 
 /// A block that is held: that somebody wants, or that was asked for and has not come.
 #[derive(Debug)]
