@@ -43,6 +43,11 @@ impl<O: Copy + Ord> Holdings<O> {
         self.blocks.len()
     }
 
+    /// All of them.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block<O>> {
+        self.blocks.keys().copied()
+    }
+
     /// Blocks that were asked for and have not come.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way

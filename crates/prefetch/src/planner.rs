@@ -438,6 +438,12 @@ impl<O: Copy + Ord> Planner<O> {
         std::mem::take(&mut self.released)
     }
 
+    /// All blocks that are held or under way, or were released and not asked for, where the planner is not used any more.
+    pub fn into_held(mut self) -> Vec<Block<O>> {
+        self.released.extend(self.holdings.blocks());
+        self.released
+    }
+
     /// Blocks that are held, or under way.
     pub fn held(&self) -> usize {
         self.holdings.len()

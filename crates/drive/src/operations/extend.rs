@@ -93,6 +93,10 @@ fn prefetch(
     if !arguments.rights.contains(Rights::READ) {
         return Err(Status::NotPermitted);
     }
+    if drive.prefetching.has_failed() {
+        // Whoever tells hints need not go on.
+        return Err(Status::NoSuchExtension);
+    }
     // It is in memory when the first piece is fetched.
     drive.store.getattr(arguments.name).map_err(|error| status_of(&error))?;
     let told = match prefetching::notice(&arguments.arguments) {

@@ -1,6 +1,7 @@
 //! The thread that reads what was hinted into the store's cache.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use nasd_store::{CachePressure, Prefetch, Store};
 use nasd_types::{ByteRange, ObjectName};
 use slab::Slab;
 
-use super::whole;
+use super::{Prefetching, whole};
 use crate::Drive;
 
 /// How long it waits where nobody has hinted anything.
@@ -35,13 +36,31 @@ const NEAR_NS: u64 = 200_000;
 /// Runs until the drive stops; see [`Prefetching::stop`](super::Prefetching::stop).
 pub(crate) fn start(drive: Arc<Drive>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("nasd-prefetch".to_owned()).spawn(move || {
-        let mut pace = Pace::default();
-        while drive.prefetching.wait(IDLE) {
-            if drive.prefetching.tidy(drive.environment.elapsed_ns()) {
-                fetch_while_hinted(&drive, &mut pace);
-            }
+        if let Some(held) = run_or_give_up(&drive.prefetching, || fetch(&drive)) {
+            held.iter().for_each(|block| set_hinted(&drive.store, *block, false));
         }
     })
+}
+
+/// Whoever reads is not to wait for a thread that is gone: if it has panicked, hints are over, and what was held for them is
+/// told.
+fn run_or_give_up(prefetching: &Prefetching, run: impl FnOnce()) -> Option<Vec<Block<ObjectName>>> {
+    catch_unwind(AssertUnwindSafe(run)).is_err().then(|| {
+        let held = prefetching.give_up();
+        tracing::error!(
+            "the thread that fetches what was hinted has panicked: the drive takes no hints until it starts again"
+        );
+        held
+    })
+}
+
+fn fetch(drive: &Drive) {
+    let mut pace = Pace::default();
+    while drive.prefetching.wait(IDLE) {
+        if drive.prefetching.tidy(drive.environment.elapsed_ns()) {
+            fetch_while_hinted(drive, &mut pace);
+        }
+    }
 }
 
 /// Fetches as long as there are streams.
@@ -123,7 +142,7 @@ impl<'s> Fetcher<'s> {
         let least = usize::from(come.is_empty() && !self.under_way.is_empty());
         for tag in self.reads.come(least) {
             if let Some(block) = self.under_way.try_remove(tag) {
-                self.set_hinted(block, true);
+                set_hinted(self.store, block, true);
                 come.push(block);
             }
         }
@@ -131,14 +150,14 @@ impl<'s> Fetcher<'s> {
     }
 
     fn release(&self, blocks: &[Block<ObjectName>]) {
-        blocks.iter().for_each(|block| self.set_hinted(*block, false));
+        blocks.iter().for_each(|block| set_hinted(self.store, *block, false));
     }
+}
 
-    fn set_hinted(&self, block: Block<ObjectName>, hinted: bool) {
-        // An object that is not in memory has nothing in the cache.
-        if let Some(object) = self.store.locate_in_memory(block.object) {
-            self.store.set_hinted(&object, block.number, hinted);
-        }
+fn set_hinted(store: &Store, block: Block<ObjectName>, hinted: bool) {
+    // An object that is not in memory has nothing in the cache.
+    if let Some(object) = store.locate_in_memory(block.object) {
+        store.set_hinted(&object, block.number, hinted);
     }
 }
 
@@ -201,6 +220,9 @@ impl Worth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nasd_prefetch::Teller;
+    use nasd_prefetch::notice::Notice;
+    use nasd_types::{ObjectId, PartitionId};
 
     #[test]
     fn a_device_is_slow_until_it_is_clearly_not() {
@@ -223,6 +245,31 @@ mod tests {
         assert!((0..20).all(|round| go(&mut pace, 50, 300_000 + round % 2 * FAR_NS)));
         assert!(!go(&mut pace, 100, NEAR_NS / 2));
         assert!((0..20).all(|_| !go(&mut pace, 50, 400_000)));
+    }
+
+    #[test]
+    fn when_the_thread_has_panicked_hints_are_over_and_nobody_waits() {
+        let prefetching = Prefetching::new(1000);
+        let name = ObjectName { partition: PartitionId(1), object: ObjectId(1) };
+        let hint = Notice { stream: 7, is_hint: true, ..Notice::default() };
+        let piece = ByteRange::new(0, 100);
+        assert_eq!(prefetching.tell(Teller(1), &hint, name, &[piece], 1), 1);
+        let begun = || {
+            prefetching.step(&[], Costs { free: 9, marginal_hits: 0.0 }, 2);
+            assert!(prefetching.is_coming(name, piece));
+        };
+        assert_eq!(run_or_give_up(&prefetching, begun), None);
+        assert!(!prefetching.has_failed());
+        let held = run_or_give_up(&prefetching, || {
+            let _shared = prefetching.lock();
+            panic!("a bug");
+        });
+        assert_eq!(held, Some(vec![Block { object: name, number: 0 }]));
+        assert!(prefetching.has_failed() && !prefetching.is_coming(name, piece));
+        prefetching.await_coming(name, std::iter::once(piece));
+        assert_eq!(prefetching.tell(Teller(1), &hint, name, &[piece], 3), 0);
+        assert!(!prefetching.tidy(4), "no stream");
+        prefetching.stop();
     }
 
     #[test]

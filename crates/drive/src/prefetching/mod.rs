@@ -52,6 +52,8 @@ struct Step {
 pub(crate) struct Prefetching {
     /// Whether there are streams: if not, reads need not be told.
     is_used: AtomicBool,
+    /// Whether the thread has panicked: hints are not taken any more.
+    has_failed: AtomicBool,
     shared: Mutex<Shared>,
     /// There is something to do.
     told: Condvar,
@@ -87,6 +89,7 @@ impl Prefetching {
         };
         Prefetching {
             is_used: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             shared: Mutex::new(shared),
             told: Condvar::new(),
             come: Condvar::new(),
@@ -108,6 +111,9 @@ impl Prefetching {
         now: u64,
     ) -> u32 {
         let mut shared = self.lock();
+        if self.has_failed() {
+            return 0;
+        }
         let planner = &mut shared.planner;
         let stream = StreamName { teller, id: notice.stream };
         let taken = match notice.is_over {
@@ -176,6 +182,23 @@ impl Prefetching {
         if std::mem::take(&mut shared.is_waiting) {
             self.told.notify_all();
         }
+    }
+
+    /// Whoever fetches has panicked: there are no streams any more, and nobody waits. What was held for them.
+    fn give_up(&self) -> Vec<Block<ObjectName>> {
+        let mut shared = self.lock();
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.is_used.store(false, Ordering::Relaxed);
+        shared.reads = Vec::new();
+        let empty = Planner::new(Settings::default());
+        let planner = std::mem::replace(&mut shared.planner, empty);
+        self.come.notify_all();
+        planner.into_held()
+    }
+
+    /// Whether nobody fetches what is hinted any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Whoever fetches is to stop.
