@@ -216,8 +216,8 @@ impl<O: Copy + Ord> Stream<O> {
             return self.held.pop_first();
         }
         let (place, block) = self.held.pop_last()?;
-        let fits = (self.depth() * STEPS_OF_A_BLOCK).max(self.least_window_steps);
-        self.window_steps = self.window_steps.min(fits);
+        // Even none, until something is read: what nobody reads is not to be fetched anew whenever memory is free for a while.
+        self.window_steps = self.window_steps.min(self.depth() * STEPS_OF_A_BLOCK);
         let (ordinal, index) = place;
         if let Some(hinted) = self.hints.get_mut(&ordinal) {
             let end = if hinted.todo.is_empty() { index + 1 } else { hinted.todo.end };

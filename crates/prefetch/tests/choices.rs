@@ -336,6 +336,28 @@ fn what_was_left_out_is_given_up_first_and_for_good() {
 }
 
 #[test]
+fn what_nobody_reads_is_not_fetched_again_and_again() {
+    let mut planner = Planner::new(settings());
+    hint(&mut planner, 1, 10_000);
+    let mut fetched = 0;
+    for round in 0..100 {
+        // Others need memory now and then.
+        let now = round * SECOND / 5;
+        fetched += fetch(&mut planner, FREE, now, 0).len();
+        planner.reconsider(Costs { free: 0, marginal_hits: 1e6 }, now);
+    }
+    assert_eq!((fetched, planner.held()), (settings().first_window, 0));
+    // Whoever reads it after all is believed.
+    let mut found = 0;
+    for number in 0..200 {
+        let now = 20 * SECOND + number * MILLISECOND;
+        found += usize::from(planner.read(block(1, number), now));
+        fetch(&mut planner, FREE, now, 0);
+    }
+    assert!(found > 190, "{found}");
+}
+
+#[test]
 fn a_window_is_not_widened_by_giving_up() {
     let mut planner = Planner::new(Settings { first_window: 64, ..settings() });
     hint(&mut planner, 1, 1000);
