@@ -13,7 +13,7 @@ use nasd_protocol::drive::{
     ExtendArguments, Extended, ExtensionOutcome, Procedure, ReadArguments, RemoveArguments,
 };
 use nasd_protocol::{Region, Status};
-use nasd_types::{ByteRange, ObjectName, Rights};
+use nasd_types::{AuditId, ByteRange, ObjectName, Rights};
 
 const BYTES: usize = 2 << 20;
 
@@ -174,4 +174,30 @@ fn what_is_hinted_in_excess_leaves_room_for_others() {
     let (name, bytes) = &objects[0];
     tell(&drive, Signer::working(), &telling(*name, vec![Region::single(0, 1)], over));
     assert!(read(&drive, *name, whole) == *bytes);
+}
+
+#[test]
+fn another_ends_nobodys_stream_and_keeps_nobody_from_hinting() {
+    let (drive, objects) = cold(new_device(), &[BYTES, BYTES]);
+    let (name, bytes) = &objects[0];
+    let half = BYTES as u64 / 2;
+    let of = |who| Capability { audit_id: AuditId(who), ..drive.capability(*name) };
+    let signer = |who| Signer::capability(&of(who));
+    let before = missed(&drive);
+    assert_eq!(tell(&drive, signer(1), &hinting(*name, ByteRange::new(0, half), 0)), 1);
+    wait_for_fetched(&drive, before, half);
+    // Of the same number, as far on as can be, and as many as he gets.
+    for stream in 0..200 {
+        let notice = Notice { stream, is_hint: true, passed: 1 << 40, ..Notice::default() };
+        let piece = vec![Region::single(0, 4096)];
+        assert!(tell(&drive, signer(2), &telling(*name, piece, notice)) <= 1);
+    }
+    // His stream goes on where it was.
+    assert_eq!(tell(&drive, signer(1), &hinting(*name, ByteRange::new(half, half), 1)), 1);
+    wait_for_fetched(&drive, before, 2 * half);
+    let notice = Notice { stream: 1000, is_hint: true, ..Notice::default() };
+    let third = telling(*name, vec![Region::single(0, half)], notice);
+    assert_eq!(tell(&drive, signer(3), &third), 1);
+    assert!(read(&drive, *name, ByteRange::new(0, 2 * half)) == *bytes);
+    assert_eq!(missed(&drive), before + 2 * half);
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::StreamId;
+use crate::StreamName;
 use crate::stream::{Block, Place};
 
 /// Who wants a block.
-pub(crate) type User = (StreamId, Place);
+pub(crate) type User = (StreamName, Place);
 
 /// A block that is held: that somebody wants, or that was asked for and has not come.
 #[derive(Debug)]
@@ -41,6 +41,11 @@ impl<O: Copy + Ord> Holdings<O> {
 
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// All of them.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block<O>> {
+        self.blocks.keys().copied()
     }
 
     /// Blocks that were asked for and have not come.

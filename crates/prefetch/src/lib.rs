@@ -20,5 +20,18 @@ mod stream;
 pub use planner::{Costs, HintError, Planner, Settings};
 pub use stream::{Access, Block};
 
-/// Names a stream of hints.
+/// What whoever tells hints calls a stream of them.
 pub type StreamId = u64;
+
+/// Who tells hints, by whatever he is known: streams are limited for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Teller(pub u128);
+
+/// Names a stream of hints. Nobody can tell anything of another's, whatever he calls it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamName {
+    /// Whose it is.
+    pub teller: Teller,
+    /// What he calls it.
+    pub id: StreamId,
+}

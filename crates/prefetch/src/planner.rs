@@ -1,21 +1,23 @@
 //! What to fetch next, and what to let go: each block is weighed against what else its memory is good for.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::StreamId;
 use crate::estimate::Mean;
 use crate::held::{Holdings, Left};
 use crate::stream::{Access, Block, Place, Stream};
+use crate::{StreamId, StreamName, Teller};
 
 /// How many blocks more than it takes to hide how long fetching one takes: speeds vary.
 const SPARE_DEPTH: f64 = 4.0;
 
 /// How many times as much as what it takes the place of a block must be worth: what is fetched twice costs twice.
 const OUTBIDS: f64 = 2.0;
+
+/// Accesses of all streams are shared by so many tellers at least.
+const LEAST_TELLERS: usize = 4;
 
 /// What is assumed of a stream before it is known how quickly it is read: blocks a second.
 const UNKNOWN_RATE: f64 = 1000.0;
@@ -25,28 +27,40 @@ const UNKNOWN_RATE: f64 = 1000.0;
 pub struct Settings {
     /// Most streams at a time.
     pub most_streams: usize,
+    /// Most streams of one teller.
+    pub most_streams_each: usize,
     /// Most accesses of a stream that are known and not over.
     pub most_hints: usize,
+    /// Most accesses of all streams that are known and not over: tellers share them, each at most a fourth.
+    pub most_hints_in_all: usize,
+    /// A stream that nothing was heard of for so long makes room for a new one, in nanoseconds.
+    pub quiet_ns: u64,
     /// Most blocks that are held at a time for all streams.
     pub most_held: usize,
     /// Most blocks that are asked for and have not come.
     pub most_under_way: usize,
     /// Blocks that are held at most for a stream of which nothing was read yet.
     pub first_window: usize,
-    /// Blocks of a stream that are held at most though one was read that comes after them: whoever reads has left them
-    /// out, or, as several do the work, comes to them a little later.
+    /// Blocks of a stream that are held at most, at first, though one was read that comes after them: whoever reads has
+    /// left them out, or, as several do the work, comes to them a little later.
+    pub first_behind: usize,
+    /// So many where it is seen that they are read later, and at most half of all that may be held.
     pub most_behind: usize,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            most_streams: 64,
+            most_streams: 128,
+            most_streams_each: 32,
             most_hints: 1 << 13,
+            most_hints_in_all: 1 << 17,
+            quiet_ns: 10_000_000_000,
             most_held: 1024,
             most_under_way: 64,
             first_window: 64,
-            most_behind: 64,
+            first_behind: 64,
+            most_behind: 1 << 12,
         }
     }
 }
@@ -70,16 +84,27 @@ pub enum HintError {
     /// As many accesses are known as may be.
     #[error("{0} accesses are known already: tell the rest when some are over")]
     TooManyHints(usize),
-    /// As many streams are known as may be.
-    #[error("there are {0} streams already")]
+    /// As many streams are known as may be, all of them are in use, and nobody has many more than who tells this.
+    #[error(
+        "there are {0} streams already: end one, or tell this when one has been silent for a while"
+    )]
     TooManyStreams(usize),
+}
+
+/// What a teller has.
+#[derive(Debug, Default)]
+struct Share {
+    streams: usize,
+    hints: usize,
 }
 
 /// See the crate.
 #[derive(Debug)]
 pub struct Planner<O> {
     settings: Settings,
-    streams: BTreeMap<StreamId, Stream<O>>,
+    streams: BTreeMap<StreamName, Stream<O>>,
+    /// Whoever has a stream.
+    tellers: BTreeMap<Teller, Share>,
     holdings: Holdings<O>,
     /// How long fetching a block takes, in nanoseconds.
     latency: Mean,
@@ -92,6 +117,7 @@ impl<O: Copy + Ord> Planner<O> {
         Planner {
             settings,
             streams: BTreeMap::new(),
+            tellers: BTreeMap::new(),
             holdings: Holdings::new(),
             latency: Mean::unknown(),
             released: Vec::new(),
@@ -99,14 +125,15 @@ impl<O: Copy + Ord> Planner<O> {
     }
 
     /// Somebody will read this, after all that has lower ordinals in the stream. What is told again, or after it is over,
-    /// changes nothing. The stream begins when something is first told of it, also after its end.
+    /// changes nothing. The stream begins when it is first hinted, also after its end; where there are too many, one that is
+    /// silent ends for it, or one of the teller who has most.
     ///
     /// # Errors
     ///
     /// Any [`HintError`]; then nothing has changed.
     pub fn hint(
         &mut self,
-        stream: StreamId,
+        stream: StreamName,
         ordinal: u64,
         access: Access<O>,
         now: u64,
@@ -114,50 +141,116 @@ impl<O: Copy + Ord> Planner<O> {
         if access.blocks() == 0 || access.first().checked_add(access.blocks()).is_none() {
             return Err(HintError::Empty);
         }
-        let most_hints = self.settings.most_hints;
-        let known = self.stream(stream, now)?;
+        if !self.streams.contains_key(&stream) {
+            self.begin(stream, now)?;
+        }
+        let has_share = self.has_share_of_hints(stream.teller);
+        let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
         known.last_heard = now;
         if known.knows(ordinal) {
             return Ok(());
         }
-        if known.hints() >= most_hints {
+        if known.hints() >= self.settings.most_hints || !has_share {
             return Err(HintError::TooManyHints(known.hints()));
         }
         known.hint(ordinal, access);
+        self.tellers.entry(stream.teller).or_default().hints += 1;
         Ok(())
     }
 
-    /// A stream, which begins now if it is not known.
-    fn stream(&mut self, id: StreamId, now: u64) -> Result<&mut Stream<O>, HintError> {
-        let count = self.streams.len();
-        match self.streams.entry(id) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(_) if count >= self.settings.most_streams => {
-                Err(HintError::TooManyStreams(count))
-            }
-            Entry::Vacant(new) => Ok(new.insert(Stream::new(&self.settings, now))),
-        }
+    /// Begins a stream that is not known.
+    fn begin(&mut self, stream: StreamName, now: u64) -> Result<(), HintError> {
+        self.make_way(stream.teller, now)?;
+        self.streams.insert(stream, Stream::new(&self.settings, now));
+        self.tellers.entry(stream.teller).or_default().streams += 1;
+        Ok(())
+    }
+
+    /// The streams of a teller.
+    fn of(&self, teller: Teller) -> impl Iterator<Item = (&StreamName, &Stream<O>)> {
+        let (first, last) = (StreamId::MIN, StreamId::MAX);
+        self.streams.range(StreamName { teller, id: first }..=StreamName { teller, id: last })
+    }
+
+    /// Whether a teller may tell one access more.
+    fn has_share_of_hints(&self, teller: Teller) -> bool {
+        let tellers = self.tellers.len().max(LEAST_TELLERS);
+        let own = self.tellers.get(&teller).map_or(0, |own| own.hints);
+        own < (self.settings.most_hints_in_all / tellers).max(1)
+    }
+
+    /// Ends a stream if there is no room for one more of a teller.
+    fn make_way(&mut self, teller: Teller, now: u64) -> Result<(), HintError> {
+        let own = self.tellers.get(&teller).map_or(0, |own| own.streams);
+        let victim = if own >= self.settings.most_streams_each {
+            self.quietest(self.of(teller), now).ok_or(HintError::TooManyStreams(own))?
+        } else if self.streams.len() >= self.settings.most_streams {
+            let silent = self.quietest(self.streams.iter(), now);
+            let victim = silent.or_else(|| self.of_the_richest(own, now));
+            victim.ok_or(HintError::TooManyStreams(self.streams.len()))?
+        } else {
+            return Ok(());
+        };
+        self.end(victim);
+        Ok(())
+    }
+
+    /// The one that is worth least of the teller who has most streams, if he has more than another who gets one more.
+    fn of_the_richest(&self, own: usize, now: u64) -> Option<StreamName> {
+        let (richest, share) = self.tellers.iter().max_by_key(|(_, share)| share.streams)?;
+        let value = |stream: &Stream<O>| self.value(stream, 1, now);
+        let streams = (share.streams > own + 1).then(|| self.of(*richest))?;
+        let least = streams.min_by(|a, b| value(a.1).total_cmp(&value(b.1)));
+        least.map(|(name, _)| *name)
+    }
+
+    /// Of streams, the one that was silent longest, if that is long.
+    fn quietest<'s>(
+        &self,
+        streams: impl Iterator<Item = (&'s StreamName, &'s Stream<O>)>,
+        now: u64,
+    ) -> Option<StreamName>
+    where
+        O: 's,
+    {
+        let quiet = |stream: &Stream<O>| stream.last_heard.saturating_add(self.settings.quiet_ns);
+        let (name, stream) = streams.min_by_key(|(_, stream)| stream.last_heard)?;
+        (quiet(stream) <= now).then_some(*name)
     }
 
     /// All accesses of a stream before an ordinal are over, wherever they were answered from; so many of so many, of those
-    /// that are over since this was last told, were not made at all: the hints were wrong.
-    pub fn pass(&mut self, stream: StreamId, ordinal: u64, skipped: (u64, u64), now: u64) {
-        // Where there is no room for the stream there is none for its hints either.
-        let Ok(known) = self.stream(stream, now) else { return };
+    /// that are over since this was last told, were not made at all: the hints were wrong. Whether the stream is known: if
+    /// not, nothing is written down.
+    pub fn pass(
+        &mut self,
+        stream: StreamName,
+        ordinal: u64,
+        skipped: (u64, u64),
+        now: u64,
+    ) -> bool {
+        let Some(known) = self.streams.get_mut(&stream) else { return false };
+        let before = known.hints();
         let (unread, blocks) = known.pass(ordinal, skipped);
+        let over = before - known.hints();
         known.last_heard = now;
         if blocks > 0 {
             known.rate.note(blocks, now);
         }
+        if let Some(share) = self.tellers.get_mut(&stream.teller) {
+            share.hints = share.hints.saturating_sub(over);
+        }
         self.drop_uses(stream, unread);
+        true
     }
 
     /// Somebody reads a block; whether it was held for that.
     pub fn read(&mut self, block: Block<O>, now: u64) -> bool {
         let held = self.holdings.first_user(block);
-        let elsewhere =
-            || self.streams.iter().find_map(|(id, known)| Some((*id, known.place_of(block)?)));
-        let Some((stream, place)) = held.or_else(elsewhere) else { return false };
+        let streams = || self.streams.iter();
+        let ahead = || streams().find_map(|(id, known)| Some((*id, known.place_of(block)?)));
+        let late = || streams().find_map(|(id, known)| Some((*id, known.late_place_of(block)?)));
+        let found = held.or_else(ahead).or_else(late);
+        let Some((stream, place)) = found else { return false };
         let Some(known) = self.streams.get_mut(&stream) else { return false };
         let mut over = match held {
             Some(_) => known.read(place),
@@ -183,15 +276,21 @@ impl<O: Copy + Ord> Planner<O> {
     }
 
     /// A stream is over, whatever was not read of it.
-    pub fn end(&mut self, stream: StreamId) {
-        if let Some(known) = self.streams.remove(&stream) {
-            self.drop_uses(stream, known.into_held());
+    pub fn end(&mut self, stream: StreamName) {
+        let Some(known) = self.streams.remove(&stream) else { return };
+        if let Some(share) = self.tellers.get_mut(&stream.teller) {
+            share.streams = share.streams.saturating_sub(1);
+            share.hints = share.hints.saturating_sub(known.hints());
+            if share.streams == 0 {
+                self.tellers.remove(&stream.teller);
+            }
         }
+        self.drop_uses(stream, known.into_held());
     }
 
     /// Ends the streams that nothing was heard of since then.
     pub fn end_silent(&mut self, since: u64) {
-        let silent = |(stream, known): (&StreamId, &Stream<O>)| {
+        let silent = |(stream, known): (&StreamName, &Stream<O>)| {
             (known.last_heard < since).then_some(*stream)
         };
         for stream in self.streams.iter().filter_map(silent).collect::<Vec<_>>() {
@@ -206,7 +305,7 @@ impl<O: Copy + Ord> Planner<O> {
             if self.holdings.under_way() >= self.settings.most_under_way {
                 return None;
             }
-            let worth = |(id, stream): (&StreamId, &Stream<O>)| {
+            let worth = |(id, stream): (&StreamName, &Stream<O>)| {
                 let (place, block) = stream.next()?;
                 if stream.depth() >= stream.window() {
                     return None;
@@ -251,8 +350,8 @@ impl<O: Copy + Ord> Planner<O> {
     }
 
     /// What is worth least of all that is held, and whose it is: what was left out is worth nothing.
-    fn least(&self, now: u64) -> Option<(f64, StreamId)> {
-        let last = |(id, stream): (&StreamId, &Stream<O>)| {
+    fn least(&self, now: u64) -> Option<(f64, StreamName)> {
+        let last = |(id, stream): (&StreamName, &Stream<O>)| {
             let value = match stream.has_left_out() {
                 true => 0.0,
                 false => self.value(stream, stream.depth(), now),
@@ -262,7 +361,7 @@ impl<O: Copy + Ord> Planner<O> {
         self.streams.iter().filter_map(last).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    fn give_up(&mut self, id: StreamId) -> Left {
+    fn give_up(&mut self, id: StreamName) -> Left {
         let given_up = self.streams.get_mut(&id).and_then(Stream::give_up);
         given_up.map_or(Left::Wanted, |(place, block)| self.drop_use(id, place, block))
     }
@@ -319,13 +418,13 @@ impl<O: Copy + Ord> Planner<O> {
         given_up
     }
 
-    fn drop_uses(&mut self, stream: StreamId, uses: impl IntoIterator<Item = (Place, Block<O>)>) {
+    fn drop_uses(&mut self, stream: StreamName, uses: impl IntoIterator<Item = (Place, Block<O>)>) {
         for (place, block) in uses {
             self.drop_use(stream, place, block);
         }
     }
 
-    fn drop_use(&mut self, stream: StreamId, place: Place, block: Block<O>) -> Left {
+    fn drop_use(&mut self, stream: StreamName, place: Place, block: Block<O>) -> Left {
         let left = self.holdings.remove(block, (stream, place));
         if left == Left::Free {
             self.released.push(block);
@@ -337,6 +436,12 @@ impl<O: Copy + Ord> Planner<O> {
     /// up.
     pub fn released(&mut self) -> Vec<Block<O>> {
         std::mem::take(&mut self.released)
+    }
+
+    /// All blocks that are held or under way, or were released and not asked for, where the planner is not used any more.
+    pub fn into_held(mut self) -> Vec<Block<O>> {
+        self.released.extend(self.holdings.blocks());
+        self.released
     }
 
     /// Blocks that are held, or under way.

@@ -64,6 +64,10 @@ const GROWTH: usize = 3;
 const LOSS: usize = 1;
 const STEPS_OF_A_BLOCK: usize = 3;
 
+/// By how much one that is read late widens what may be behind, and one that never is narrows it.
+const LATE_GROWTH: usize = 4;
+const LATE_LOSS: usize = 2;
+
 /// Of so many blocks that accesses begin at, before one that is read, it is looked at whether it is of one of those.
 const MOST_LOOKED_AT: usize = 16;
 
@@ -95,6 +99,9 @@ pub(crate) struct Stream<O> {
     front: Place,
     /// How many of those that are held come before that: whoever reads has left them out, or comes to them late.
     behind: usize,
+    /// How many may: more than at first where several share the reading, as is seen by what is read late.
+    may_be_behind: usize,
+    first_behind: usize,
     most_behind: usize,
     /// All before it is over.
     passed: u64,
@@ -119,7 +126,9 @@ impl<O: Copy + Ord> Stream<O> {
             held: BTreeMap::new(),
             front: (0, 0),
             behind: 0,
-            most_behind: settings.most_behind,
+            may_be_behind: settings.first_behind,
+            first_behind: settings.first_behind,
+            most_behind: settings.most_behind.min(settings.most_held / 2),
             passed: 0,
             window_steps: first_window * STEPS_OF_A_BLOCK,
             least_window_steps: (first_window / 8).max(1) * STEPS_OF_A_BLOCK,
@@ -164,7 +173,7 @@ impl<O: Copy + Ord> Stream<O> {
 
     /// The next block that is not fetched; one that whoever reads is beyond only as long as few such are held.
     pub(crate) fn next(&self) -> Option<(Place, Block<O>)> {
-        let from = if self.behind < self.most_behind { (0, 0) } else { self.front };
+        let from = if self.behind < self.may_be_behind { (0, 0) } else { self.front };
         let next = |ordinal: &u64| {
             let hinted = self.hints.get(ordinal)?;
             let place = (*ordinal, hinted.todo.start);
@@ -192,21 +201,23 @@ impl<O: Copy + Ord> Stream<O> {
         }
     }
 
-    /// Whether the first that it would give up is one that whoever reads has left out.
+    /// Whether the first that it would give up is one that whoever reads has left out. Where several share the reading
+    /// it comes to be read sooner than the last.
     pub(crate) fn has_left_out(&self) -> bool {
-        self.behind > 0
+        let is_shared = self.may_be_behind > self.first_behind;
+        self.behind > 0 && (!is_shared || self.depth() == 0)
     }
 
     /// Lets a block go that is held: one that was left out, or else the last, which is fetched later, when there is
     /// more reason to.
     pub(crate) fn give_up(&mut self) -> Option<(Place, Block<O>)> {
-        if self.behind > 0 {
+        if self.has_left_out() {
             self.behind -= 1;
             return self.held.pop_first();
         }
         let (place, block) = self.held.pop_last()?;
-        let fits = (self.held.len() * STEPS_OF_A_BLOCK).max(self.least_window_steps);
-        self.window_steps = self.window_steps.min(fits);
+        // Even none, until something is read: what nobody reads is not to be fetched anew whenever memory is free for a while.
+        self.window_steps = self.window_steps.min(self.depth() * STEPS_OF_A_BLOCK);
         let (ordinal, index) = place;
         if let Some(hinted) = self.hints.get_mut(&ordinal) {
             let end = if hinted.todo.is_empty() { index + 1 } else { hinted.todo.end };
@@ -224,6 +235,7 @@ impl<O: Copy + Ord> Stream<O> {
         self.note_right();
         if place < self.front {
             self.behind -= 1;
+            self.note_late();
             return Vec::new();
         }
         self.advance(place)
@@ -271,11 +283,36 @@ impl<O: Copy + Ord> Stream<O> {
         self.firsts(block).filter_map(place).min()
     }
 
+    /// Where a block that was not fetched should have been read, if whoever reads is beyond that.
+    pub(crate) fn late_place_of(&self, block: Block<O>) -> Option<Place> {
+        let starts = self.by_object.get(&block.object)?;
+        let place = |first: u64| {
+            let ordinals = starts.range((first, 0)..=(first, self.front.0)).take(MOST_LOOKED_AT);
+            let mut places = ordinals.map(|(_, ordinal)| (*ordinal, block.number - first));
+            places.find(|place| *place < self.front && self.is_to_be_fetched(*place))
+        };
+        self.firsts(block).filter_map(place).min()
+    }
+
+    fn is_to_be_fetched(&self, (ordinal, index): Place) -> bool {
+        self.hints.get(&ordinal).is_some_and(|hinted| hinted.todo.contains(&index))
+    }
+
     /// A block was read that was not fetched in time; those that are passed by that.
     pub(crate) fn read_elsewhere(&mut self, place: Place) -> Vec<(Place, Block<O>)> {
         self.note_right();
         self.note_fetched(place);
+        if place < self.front {
+            self.note_late();
+            return Vec::new();
+        }
         self.advance(place)
+    }
+
+    /// Several share the reading.
+    fn note_late(&mut self) {
+        let most = self.most_behind.max(self.first_behind);
+        self.may_be_behind = (self.may_be_behind + LATE_GROWTH).min(most);
     }
 
     fn note_right(&mut self) {
@@ -287,9 +324,11 @@ impl<O: Copy + Ord> Stream<O> {
     fn advance(&mut self, place: Place) -> Vec<(Place, Block<O>)> {
         self.behind += self.held.range(self.front..place).count();
         self.front = (place.0, place.1 + 1);
-        let over = self.behind.saturating_sub(self.most_behind);
+        let over = self.behind.saturating_sub(self.may_be_behind);
         let passed: Vec<_> = (0..over).filter_map(|_| self.held.pop_first()).collect();
         self.behind -= passed.len();
+        let left = self.may_be_behind.saturating_sub(LATE_LOSS * passed.len());
+        self.may_be_behind = left.max(self.first_behind);
         self.note_unused(passed.len());
         passed
     }

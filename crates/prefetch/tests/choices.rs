@@ -3,14 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use nasd_prefetch::{Access, Block, Costs, Planner, Settings, StreamId};
+use nasd_prefetch::{Access, Block, Costs, Planner, Settings, StreamId, StreamName, Teller};
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 const FREE: Costs = Costs { free: 1, marginal_hits: 0.0 };
 
+fn of(id: StreamId) -> StreamName {
+    StreamName { teller: Teller(7), id }
+}
+
 fn settings() -> Settings {
-    Settings { most_hints: 1 << 16, ..Settings::default() }
+    Settings { most_hints: 1 << 16, most_hints_in_all: 1 << 20, ..Settings::default() }
 }
 
 fn block(stream: StreamId, number: u64) -> Block<u64> {
@@ -20,7 +24,7 @@ fn block(stream: StreamId, number: u64) -> Block<u64> {
 fn hint(planner: &mut Planner<u64>, stream: StreamId, blocks: u64) {
     for number in 0..blocks {
         let access = Access::of_blocks(stream, number, 1);
-        planner.hint(stream, number, access, 0).unwrap();
+        planner.hint(of(stream), number, access, 0).unwrap();
     }
 }
 
@@ -36,7 +40,7 @@ fn fetch(planner: &mut Planner<u64>, costs: Costs, now: u64, latency: u64) -> Ve
 
 #[test]
 fn trust_grows_with_what_is_read_and_falls_with_what_is_not() {
-    let settings = Settings { first_window: 16, most_behind: 4, ..settings() };
+    let settings = Settings { first_window: 16, first_behind: 4, most_behind: 4, ..settings() };
     let mut planner = Planner::new(settings);
     hint(&mut planner, 1, 10_000);
     assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 16);
@@ -60,7 +64,7 @@ fn who_says_that_he_skips_is_trusted_less() {
         hint(&mut planner, 1, 10_000);
         for number in (16..2000).step_by(16) {
             fetch(&mut planner, FREE, number * MILLISECOND, 0);
-            planner.pass(1, number, (skipped, 16), number * MILLISECOND);
+            planner.pass(of(1), number, (skipped, 16), number * MILLISECOND);
         }
         fetch(&mut planner, FREE, 2 * SECOND, 0);
         planner.held()
@@ -77,10 +81,10 @@ fn what_another_has_fetched_takes_no_memory() {
     assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 4);
     for number in 0..6 {
         let access = Access::of_blocks(1, number, 1);
-        planner.hint(2, number, access, 0).unwrap();
+        planner.hint(of(2), number, access, 0).unwrap();
     }
     assert_eq!(fetch(&mut planner, FREE, 0, 0), []);
-    planner.end(1);
+    planner.end(of(1));
     assert_eq!((planner.released().len(), planner.held()), (0, 4));
     assert!(planner.read(block(1, 0), MILLISECOND));
     assert_eq!(planner.released(), [block(1, 0)]);
@@ -142,7 +146,7 @@ fn what_is_given_up_is_fetched_again_when_its_turn_has_come() {
 #[test]
 fn a_part_of_a_long_access_is_given_up_and_fetched_again() {
     let mut planner = Planner::new(Settings { first_window: 8, ..settings() });
-    planner.hint(1, 0, Access::of_blocks(1, 0, 1 << 40), 0).unwrap();
+    planner.hint(of(1), 0, Access::of_blocks(1, 0, 1 << 40), 0).unwrap();
     for number in 0..500 {
         if number % 50 == 10 {
             let wanted = planner.held() / 2;
@@ -172,7 +176,7 @@ fn how_quickly_a_stream_passes_counts_as_if_it_were_read() {
         for tick in 1..=1000 {
             let now = tick * MILLISECOND;
             if tick % pass_each == 0 {
-                planner.pass(1, tick * 10, (0, 1), now);
+                planner.pass(of(1), tick * 10, (0, 1), now);
             }
             fetch(&mut planner, costs, now, 5 * MILLISECOND);
         }
@@ -188,7 +192,13 @@ fn how_quickly_a_stream_passes_counts_as_if_it_were_read() {
 fn hints_that_are_seldom_right_get_less_memory() {
     let costs = Costs { free: 0, marginal_hits: 0.5 };
     let held_after = |step: usize| {
-        let settings = Settings { first_window: 500, most_held: 500, most_behind: 4, ..settings() };
+        let settings = Settings {
+            first_window: 500,
+            most_held: 500,
+            first_behind: 4,
+            most_behind: 4,
+            ..settings()
+        };
         let mut planner = Planner::new(settings);
         hint(&mut planner, 1, 8000);
         for number in (0..2000).step_by(step) {
@@ -203,18 +213,18 @@ fn hints_that_are_seldom_right_get_less_memory() {
 
 #[test]
 fn what_is_told_too_late_takes_no_more_than_what_is_left_out() {
-    let settings = Settings { first_window: 8, most_behind: 5, ..settings() };
+    let settings = Settings { first_window: 8, first_behind: 5, most_behind: 5, ..settings() };
     let mut planner = Planner::new(settings);
     let access = |number| Access::of_blocks(1, number, 1);
     for number in 100..120 {
-        planner.hint(1, number, access(number), 0).unwrap();
+        planner.hint(of(1), number, access(number), 0).unwrap();
     }
     fetch(&mut planner, FREE, 0, 0);
     assert!(planner.read(block(1, 107), 0));
     // Seven were left out, and two of them go.
     assert_eq!(planner.released().len(), 1 + 2);
     for number in 0..90 {
-        planner.hint(1, number, access(number), 0).unwrap();
+        planner.hint(of(1), number, access(number), 0).unwrap();
     }
     // The window has room for eight, and nothing of what is late comes in their place.
     let fetched = fetch(&mut planner, FREE, 0, 0);
@@ -227,12 +237,12 @@ fn the_longest_accesses_are_nothing_special() {
     let mut planner = Planner::new(settings());
     for ordinal in 0..10 {
         let access = Access::of_blocks(ordinal, 0, u64::MAX);
-        planner.hint(1, ordinal, access, 0).unwrap();
+        planner.hint(of(1), ordinal, access, 0).unwrap();
     }
-    planner.pass(1, 9, (0, 1), SECOND);
+    planner.pass(of(1), 9, (0, 1), SECOND);
     fetch(&mut planner, FREE, SECOND, 0);
     assert_eq!(planner.held(), settings().first_window);
-    planner.pass(1, u64::MAX, (0, 1), 2 * SECOND);
+    planner.pass(of(1), u64::MAX, (0, 1), 2 * SECOND);
     assert_eq!(planner.held(), 0);
 }
 
@@ -243,7 +253,7 @@ fn who_is_ahead_of_all_that_is_held_is_caught_up_with() {
         let mut planner = Planner::new(settings());
         for ordinal in 0..8000 / access_blocks.min(8000) {
             let access = Access::of_blocks(1, ordinal, access_blocks);
-            planner.hint(1, ordinal, access, 0).unwrap();
+            planner.hint(of(1), ordinal, access, 0).unwrap();
         }
         assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 64);
         // 64 are left out, and the reader is as quick as the fetching for a while.
@@ -302,11 +312,11 @@ fn accesses_that_are_skipped_count_by_their_blocks() {
     let mut planner = Planner::new(settings());
     for ordinal in 0..100 {
         let access = Access::of_blocks(ordinal, 0, 64);
-        planner.hint(1, ordinal, access, 0).unwrap();
+        planner.hint(of(1), ordinal, access, 0).unwrap();
     }
     for ordinal in 1..4 {
         fetch(&mut planner, FREE, ordinal * MILLISECOND, 0);
-        planner.pass(1, ordinal, (1, 1), ordinal * MILLISECOND);
+        planner.pass(of(1), ordinal, (1, 1), ordinal * MILLISECOND);
     }
     fetch(&mut planner, FREE, SECOND, 0);
     assert!(planner.held() <= 64 - 3 * 14, "{}", planner.held());
@@ -323,6 +333,28 @@ fn what_was_left_out_is_given_up_first_and_for_good() {
     assert_eq!(planner.surrender(3, 0), 3);
     assert_eq!(planner.released(), [0, 1, 2].map(|number| block(1, number)));
     assert_eq!(fetch(&mut planner, FREE, 0, 0), []);
+}
+
+#[test]
+fn what_nobody_reads_is_not_fetched_again_and_again() {
+    let mut planner = Planner::new(settings());
+    hint(&mut planner, 1, 10_000);
+    let mut fetched = 0;
+    for round in 0..100 {
+        // Others need memory now and then.
+        let now = round * SECOND / 5;
+        fetched += fetch(&mut planner, FREE, now, 0).len();
+        planner.reconsider(Costs { free: 0, marginal_hits: 1e6 }, now);
+    }
+    assert_eq!((fetched, planner.held()), (settings().first_window, 0));
+    // Whoever reads it after all is believed.
+    let mut found = 0;
+    for number in 0..200 {
+        let now = 20 * SECOND + number * MILLISECOND;
+        found += usize::from(planner.read(block(1, number), now));
+        fetch(&mut planner, FREE, now, 0);
+    }
+    assert!(found > 190, "{found}");
 }
 
 #[test]
@@ -345,21 +377,21 @@ fn what_is_under_way_counts_until_it_has_come() {
     hint(&mut planner, 1, 100);
     let asked: Vec<_> = std::iter::from_fn(|| planner.next(FREE, 0)).collect();
     assert_eq!(asked.len(), 4);
-    planner.pass(1, 2, (0, 1), 0);
+    planner.pass(of(1), 2, (0, 1), 0);
     assert!(planner.read(block(1, 2), 0));
     assert_eq!((planner.under_way(), planner.next(FREE, 0)), (4, None));
     assert_eq!(planner.released(), []);
     // Who wants one of them anew waits for the same.
     let again = Access::of_blocks(1, 0, 1);
-    planner.hint(2, 0, again, 0).unwrap();
+    planner.hint(of(2), 0, again, 0).unwrap();
     planner.came(asked[3], MILLISECOND);
     assert_eq!(planner.next(FREE, MILLISECOND), Some(block(1, 4)));
     planner.came(asked[0], MILLISECOND);
     planner.came(asked[1], MILLISECOND);
     planner.came(asked[2], MILLISECOND);
     assert_eq!(planner.released(), [block(1, 1), block(1, 2)]);
-    planner.end(1);
-    planner.end(2);
+    planner.end(of(1));
+    planner.end(of(2));
     assert_eq!(planner.under_way(), 1);
     planner.came(block(1, 4), MILLISECOND);
     assert_eq!((planner.held(), planner.under_way()), (0, 0));
@@ -367,7 +399,8 @@ fn what_is_under_way_counts_until_it_has_come() {
 
 #[test]
 fn trust_has_an_upper_limit() {
-    let mut planner = Planner::new(Settings { most_held: 128, most_behind: 4, ..settings() });
+    let mut planner =
+        Planner::new(Settings { most_held: 128, first_behind: 4, most_behind: 4, ..settings() });
     hint(&mut planner, 1, 60_000);
     for number in 0..30_000 {
         fetch(&mut planner, FREE, number * MILLISECOND, 0);
@@ -384,21 +417,107 @@ fn trust_has_an_upper_limit() {
 #[test]
 fn what_is_over_before_it_is_told_is_not_fetched() {
     let mut planner = Planner::new(settings());
-    planner.pass(1, 10, (0, 1), 0);
+    hint(&mut planner, 1, 1);
+    assert!(planner.pass(of(1), 10, (0, 1), 0));
     hint(&mut planner, 1, 12);
     assert_eq!(fetch(&mut planner, FREE, 0, 0), [block(1, 10), block(1, 11)]);
 }
 
 #[test]
+fn what_is_over_of_a_stream_without_hints_begins_none() {
+    let mut planner = Planner::<u64>::new(settings());
+    for id in 0..1000 {
+        assert!(!planner.pass(of(id), 10, (0, 1), 0));
+    }
+    assert_eq!(planner.streams(), 0);
+}
+
+const OTHER: Teller = Teller(8);
+
+fn of_other(id: StreamId) -> StreamName {
+    StreamName { teller: OTHER, id }
+}
+
+#[test]
+fn nobody_tells_anything_of_anothers_stream() {
+    let mut planner = Planner::new(settings());
+    hint(&mut planner, 1, 10);
+    assert_eq!(fetch(&mut planner, FREE, 0, 0).len(), 10);
+    assert!(!planner.pass(of_other(1), u64::MAX, (0, 1), 0));
+    planner.end(of_other(1));
+    assert_eq!((planner.streams(), planner.held()), (1, 10));
+    planner.hint(of_other(1), 5, Access::of_blocks(1, 5, 1), 0).unwrap();
+    planner.pass(of_other(1), u64::MAX, (1, 1), 0);
+    planner.end(of_other(1));
+    assert_eq!((planner.streams(), planner.held()), (1, 10));
+}
+
+#[test]
+fn who_has_many_streams_keeps_nobody_from_telling() {
+    let settings = settings();
+    let mut planner = Planner::new(settings);
+    let access = Access::of_blocks(1, 0, 1);
+    let mut refused = 0;
+    for teller in 0..10 {
+        for id in 0..100 {
+            let stream = StreamName { teller: Teller(100 + teller), id };
+            refused += usize::from(planner.hint(stream, 0, access, 0).is_err());
+        }
+    }
+    assert!(refused > 0);
+    assert!(planner.streams() <= settings.most_streams, "{}", planner.streams());
+    // Many as they are, another has his fair share.
+    for id in 0..8 {
+        planner.hint(of_other(id), 0, access, 1).unwrap();
+        assert!(planner.streams() <= settings.most_streams);
+    }
+    assert!((0..8).all(|id| planner.pass(of_other(id), 0, (0, 1), 1)));
+}
+
+#[test]
+fn a_new_stream_takes_the_place_of_ones_own_that_is_silent() {
+    let settings = Settings { most_streams_each: 2, ..settings() };
+    let mut planner = Planner::new(settings);
+    let access = Access::of_blocks(1, 0, 1);
+    planner.hint(of(1), 0, access, 0).unwrap();
+    planner.hint(of(2), 0, access, SECOND).unwrap();
+    planner.hint(of_other(1), 0, access, 0).unwrap();
+    planner.hint(of(3), 0, access, settings.quiet_ns - 1).unwrap_err();
+    planner.hint(of(3), 0, access, settings.quiet_ns).unwrap();
+    let are_known = [of(1), of(2), of(3), of_other(1)]
+        .map(|stream| planner.pass(stream, 0, (0, 1), settings.quiet_ns));
+    assert_eq!(are_known, [false, true, true, true]);
+}
+
+#[test]
+fn tellers_share_what_may_be_known_in_all() {
+    let settings = Settings { most_hints: 100, most_hints_in_all: 400, most_held: 1, ..settings() };
+    let mut planner = Planner::new(settings);
+    let told = |planner: &mut Planner<u64>, stream| {
+        let hint = |number: &u64| {
+            planner.hint(stream, *number, Access::of_blocks(1, *number, 1), 0).is_ok()
+        };
+        (0..1000).take_while(hint).count()
+    };
+    assert_eq!(told(&mut planner, of(1)), 100);
+    assert_eq!(told(&mut planner, of(2)), 0);
+    assert_eq!(told(&mut planner, of_other(1)), 100);
+    planner.pass(of(1), 30, (0, 1), 0);
+    assert_eq!(told(&mut planner, of(2)), 30);
+    planner.end(of(1));
+    assert_eq!(told(&mut planner, of(3)), 70);
+}
+
+#[test]
 fn a_stream_that_is_silent_for_long_is_ended() {
-    let mut planner = Planner::new(Settings { most_streams: 2, ..settings() });
+    let mut planner = Planner::new(Settings { most_streams: 2, quiet_ns: u64::MAX, ..settings() });
     hint(&mut planner, 1, 10);
     hint(&mut planner, 2, 10);
     let access = Access::of_blocks(3, 0, 1);
-    planner.hint(3, 0, access, 0).unwrap_err();
+    planner.hint(of(3), 0, access, 0).unwrap_err();
     fetch(&mut planner, FREE, 0, 0);
     planner.read(block(2, 0), 5 * SECOND);
     planner.end_silent(5 * SECOND);
     assert_eq!((planner.streams(), planner.held()), (1, 9));
-    planner.hint(3, 0, access, 0).unwrap();
+    planner.hint(of(3), 0, access, 0).unwrap();
 }

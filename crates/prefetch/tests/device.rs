@@ -4,10 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nasd_prefetch::{Access, Block, Costs, Planner, Settings};
+use nasd_prefetch::{Access, Block, Costs, Planner, Settings, StreamId, StreamName, Teller};
 
 const MICROSECOND: u64 = 1000;
 const MILLISECOND: u64 = 1000 * MICROSECOND;
+
+fn of(id: StreamId) -> StreamName {
+    StreamName { teller: Teller(7), id }
+}
 
 /// A device that reads so many blocks at a time, each in so long, in the order in which they were asked for.
 struct Device {
@@ -111,11 +115,11 @@ fn scattered(number: u64) -> Block<u8> {
     Block { object: (number % 7) as u8, number: number.wrapping_mul(7919) % 100_003 }
 }
 
-fn hint_all(world: &mut World, blocks: u64, of: impl Fn(u64) -> Block<u8>) {
+fn hint_all(world: &mut World, blocks: u64, which: impl Fn(u64) -> Block<u8>) {
     for ordinal in 0..blocks {
-        let Block { object, number } = of(ordinal);
+        let Block { object, number } = which(ordinal);
         let access = Access::of_blocks(object, number, 1);
-        world.planner.hint(1, ordinal, access, world.now).unwrap();
+        world.planner.hint(of(1), ordinal, access, world.now).unwrap();
     }
 }
 
@@ -220,7 +224,7 @@ fn what_was_answered_from_elsewhere_is_passed() {
             world.go_to(world.now + MILLISECOND);
         }
         if number % 16 == 15 {
-            world.planner.pass(1, number + 1, (0, 1), world.now);
+            world.planner.pass(of(1), number + 1, (0, 1), world.now);
             for block in world.planner.released() {
                 world.here.remove(&block);
             }
@@ -238,7 +242,7 @@ fn two_who_tell_share_the_device() {
         for stream in [1, 2] {
             let Block { object, number } = scattered(ordinal);
             let access = Access::of_blocks(object + 10 * stream as u8, number, 1);
-            world.planner.hint(stream, ordinal, access, 0).unwrap();
+            world.planner.hint(of(stream), ordinal, access, 0).unwrap();
         }
     }
     let mut found = [0, 0];
@@ -274,4 +278,62 @@ fn memory_that_is_needed_is_given_up_and_taken_again() {
         }
     }
     assert!(world.found as u64 > READS * 95 / 100, "{} found", world.found);
+}
+
+/// The order in which several read what was told, each a batch at a time, all equally quickly.
+fn by_workers(workers: u64, batch: u64) -> impl Iterator<Item = u64> {
+    let round = workers * batch;
+    (0..4 * round).map(move |step| {
+        let (round_of, step) = (step / round, step % round);
+        round_of * round + (step % workers) * batch + step / workers
+    })
+}
+
+#[test]
+fn several_who_share_the_reading_find_what_was_told() {
+    let free = Costs { free: 1, marginal_hits: 0.0 };
+    for (workers, batch) in [(4, 64), (8, 128), (16, 256), (8, 256)] {
+        let settings = Settings {
+            most_hints: 1 << 16,
+            most_hints_in_all: 1 << 20,
+            most_held: 1 << 14,
+            ..Settings::default()
+        };
+        let mut world = World::new(settings, Device::new(32, MILLISECOND), free);
+        let reads = 4 * workers * batch;
+        hint_all(&mut world, reads, scattered);
+        by_workers(workers, batch)
+            .for_each(|number| world.read(scattered(number), 100 * MICROSECOND));
+        assert!(world.device.begun <= reads + 300, "{} of {reads}", world.device.begun);
+        assert!(world.found as u64 > reads * 8 / 10, "{workers} {batch}: {}", world.found);
+    }
+}
+
+#[test]
+fn whoever_leaves_most_out_after_several_shared_the_reading_is_found_out() {
+    let free = Costs { free: 1, marginal_hits: 0.0 };
+    let settings = Settings {
+        most_hints: 1 << 16,
+        most_hints_in_all: 1 << 20,
+        most_held: 2000,
+        ..Settings::default()
+    };
+    let fetched = |is_shared: bool| {
+        let mut world = World::new(settings, Device::new(32, MILLISECOND), free);
+        hint_all(&mut world, 50_000, scattered);
+        let shared = 4 * 8 * 128;
+        let order: Vec<u64> =
+            if is_shared { by_workers(8, 128).collect() } else { (0..shared).collect() };
+        order.into_iter().for_each(|number| world.read(scattered(number), 100 * MICROSECOND));
+        let before = world.fetched_ahead;
+        // From here on all that is read is in order, and little of what was told.
+        for number in (shared..shared + 40_000).step_by(32) {
+            world.read(scattered(number), 100 * MICROSECOND);
+        }
+        assert!(world.most_held <= 2000);
+        (world.fetched_ahead - before, world.planner.held())
+    };
+    let (alone, shared) = (fetched(false), fetched(true));
+    assert!(shared.0 <= alone.0 + settings.most_held, "{shared:?} {alone:?}");
+    assert!(shared.1 <= alone.1 + settings.first_behind, "{shared:?} {alone:?}");
 }

@@ -3,18 +3,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nasd_prefetch::{Access, Block, Costs, HintError, Planner, Settings, StreamId};
+use nasd_prefetch::{
+    Access, Block, Costs, HintError, Planner, Settings, StreamId, StreamName, Teller,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 const SETTINGS: Settings = Settings {
     most_streams: 3,
+    most_streams_each: 3,
     most_hints: 12,
+    most_hints_in_all: 1000,
+    quiet_ns: u64::MAX,
     most_held: 9,
     most_under_way: 4,
     first_window: 6,
-    most_behind: 2,
+    first_behind: 2,
+    most_behind: 4,
 };
+
+fn of(id: StreamId) -> StreamName {
+    StreamName { teller: Teller(7), id }
+}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -77,7 +87,7 @@ impl Model {
     }
 
     fn hint(&mut self, stream: StreamId, ordinal: u64, access: Access<u8>) {
-        let answer = self.planner.hint(stream, ordinal, access, self.now);
+        let answer = self.planner.hint(of(stream), ordinal, access, self.now);
         if access.blocks() == 0 {
             assert_eq!(answer, Err(HintError::Empty));
             return;
@@ -122,9 +132,9 @@ impl Model {
         match step {
             Step::Hint(stream, ordinal, access) => self.hint(stream, ordinal, access),
             Step::Pass(stream, ordinal, skipped) => {
-                self.planner.pass(stream, ordinal, (skipped, 8), self.now);
-                if self.told.contains_key(&stream) || self.told.len() < SETTINGS.most_streams {
-                    let known = self.told.entry(stream).or_default();
+                let was_known = self.planner.pass(of(stream), ordinal, (skipped, 8), self.now);
+                assert_eq!(was_known, self.told.contains_key(&stream));
+                if let Some(known) = self.told.get_mut(&stream) {
                     let passed = self.passed.entry(stream).or_default();
                     *passed = ordinal.max(*passed);
                     known.retain(|known, _| *known >= *passed);
@@ -148,7 +158,7 @@ impl Model {
                 assert!(given <= before);
             }
             Step::End(stream) => {
-                self.planner.end(stream);
+                self.planner.end(of(stream));
                 self.forget(stream);
             }
             Step::EndSilent(steps) => {
@@ -156,7 +166,7 @@ impl Model {
                 self.planner.end_silent(self.now.saturating_sub(steps * 7_000_000));
                 if self.planner.streams() < before {
                     // Which of them, it does not say: all are ended, to know.
-                    (0..4).for_each(|stream| self.planner.end(stream));
+                    (0..4).for_each(|stream| self.planner.end(of(stream)));
                     (0..4).for_each(|stream| self.forget(stream));
                 }
             }
@@ -201,7 +211,7 @@ proptest! {
         ordinals.sort_by_key(|ordinal| (ordinal + 1).wrapping_mul(order | 1) >> 7);
         for ordinal in ordinals {
             let (object, first, blocks) = accesses[ordinal as usize];
-            planner.hint(1, ordinal, Access::of_blocks(object, first, blocks), 0).unwrap();
+            planner.hint(of(1), ordinal, Access::of_blocks(object, first, blocks), 0).unwrap();
         }
         let mut now = 0;
         let mut kept = BTreeSet::new();

@@ -70,6 +70,8 @@ pub struct Prefetch<'s> {
     coming: Slab<Coming>,
     /// Pieces for which nothing more can be done.
     come: Vec<usize>,
+    /// Frames that have come from the medium.
+    frames_read: u64,
     /// Whether somebody waits for what is wanted, and not only will.
     is_awaited: bool,
 }
@@ -104,6 +106,7 @@ impl Store {
             wanted: Slab::new(),
             coming: Slab::new(),
             come: Vec::new(),
+            frames_read: 0,
         }
     }
 
@@ -123,6 +126,12 @@ impl Prefetch<'_> {
     /// Wants a range of an object, known by `tag` from here on. Nothing is waited for.
     pub fn want(&mut self, tag: usize, object: &Located, range: ByteRange) {
         self.asked.push((tag, object.0.clone(), range));
+    }
+
+    /// Frames that have been read from the medium since this was made. What was there already, and what can't be read, is
+    /// none.
+    pub fn frames_read(&self) -> u64 {
+        self.frames_read
     }
 
     /// What has come, by its tags, in the cache if that was possible; waits until `least` have, or
@@ -194,6 +203,7 @@ impl Prefetch<'_> {
         if end.outcome.is_err() {
             return;
         }
+        self.frames_read += 1;
         let number = coming.view.number;
         let mut load = Load { number, blocks: coming.blocks, frame: end.frame };
         if load.complete(&coming.parts(), &coming.inlined).is_some() {

@@ -56,6 +56,21 @@ fn fill(store: &Store, random: &mut Random, lengths: &[usize]) -> Vec<(ObjectNam
 }
 
 #[test]
+fn frames_that_are_there_or_nowhere_count_as_none_that_are_read() {
+    let (device, store) = faulty_store(64 * MIB, &small_cache(256));
+    let objects = fill(&store, &mut Random(2), &[300_000]);
+    drop(store);
+    let store = open(device, &small_cache(256));
+    let object = store.locate(objects[0].0).unwrap().unwrap();
+    let mut prefetch = store.prefetch_hinted();
+    for (offset, read) in [(0, 2), (0, 2), (1 << 30, 2), (131_072, 4)] {
+        prefetch.want(0, &object, ByteRange::new(offset, 131_072));
+        assert_eq!(prefetch.come(1), [0]);
+        assert_eq!(prefetch.frames_read(), read);
+    }
+}
+
+#[test]
 fn what_was_wanted_is_in_the_cache_as_it_was_written() {
     let mut random = Random(1);
     for compression in [Compression::None, Compression::Lz4] {

@@ -3,6 +3,7 @@
 mod aggregate;
 mod bulk;
 mod crowded;
+mod epoch;
 mod filter;
 mod links;
 mod lost;
@@ -101,8 +102,13 @@ const ROWS: &[(&str, Measure)] = &[
     ("rebuild-foreground", lost::foreground),
     ("prefetch-slices", prefetch::slices),
     ("prefetch-slices-disk", prefetch::slices_of_a_disk),
-    ("prefetch-epoch", prefetch::epoch),
+    ("prefetch-slices-small-cache", prefetch::slices_of_a_small_cache),
+    ("prefetch-epoch", epoch::by_one),
+    ("prefetch-epoch-workers", epoch::by_workers),
+    ("prefetch-epoch-striped", epoch::striped),
     ("prefetch-wrong", prefetch::wrong),
+    ("prefetch-wrong-disk", prefetch::wrong_of_a_disk),
+    ("prefetch-half-wrong-disk", prefetch::half_wrong_of_a_disk),
     ("filter-fixed-scan", one_core::fixed),
     ("filter-csv-scan", one_core::delimited),
     ("filter-grep", one_core::grep),

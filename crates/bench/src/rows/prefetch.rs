@@ -24,12 +24,19 @@ const BLOCK_BYTES: usize = 4096;
 
 const SLICES: usize = 25;
 
-/// Files of an epoch, and bytes of each.
-const FILES: usize = 20_000;
-const FILE_BYTES: usize = 100_000;
+/// Bytes of a file of which any part may be read at any time.
+const HOT_BYTES: usize = 16 << 20;
+
+const HOT_SEED: usize = 2;
+
+/// So many hints are known at most, where they are told bit by bit.
+const MOST_TOLD: usize = 4096;
+
+/// Parts that are told at once, where right hints and wrong ones take turns.
+const TURN: usize = 64;
 
 /// Numbers that are the same in every run.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -45,7 +52,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
-    fn shuffle(&mut self, list: &mut [usize]) {
+    pub(super) fn shuffle(&mut self, list: &mut [usize]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.next() as usize % (last + 1));
         }
@@ -97,32 +104,39 @@ fn reads_of_slices() -> Vec<ByteRange> {
 }
 
 /// A cell that is new, with one drive, and a client.
-struct Prefetched {
+pub(super) struct Prefetched {
     // Before the cell: what the client holds is written when it goes.
-    client: Client,
-    cell: LocalCell,
+    pub(super) client: Client,
+    pub(super) cell: LocalCell,
     /// Options of all starts but the first.
     options: &'static [&'static str],
 }
 
 impl Prefetched {
     fn start(bench: &Bench<'_>, name: &str, cache: &str) -> Result<Prefetched, BenchError> {
+        Prefetched::start_with(bench, name, &["--drives", "1", "--size", "6G", "--cache", cache])
+    }
+
+    pub(super) fn start_with(
+        bench: &Bench<'_>,
+        name: &str,
+        options: &[&str],
+    ) -> Result<Prefetched, BenchError> {
         let cells = &bench.target.cells;
         let directory = bench.target.directory.join(name);
-        let options = ["--drives", "1", "--size", "6G", "--cache", cache];
-        let cell = LocalCell::start(cells, &directory, &options)?;
+        let cell = LocalCell::start(cells, &directory, options)?;
         let client = cell.connect(cells)?;
         Ok(Prefetched { client, cell, options: &[] })
     }
 
     /// Nobody remembers anything.
-    fn forget(&mut self, bench: &Bench<'_>) -> Result<(), BenchError> {
+    pub(super) fn forget(&mut self, bench: &Bench<'_>) -> Result<(), BenchError> {
         self.cell.restart(&bench.target.cells, self.options)?;
         self.client = self.cell.connect(&bench.target.cells)?;
         Ok(())
     }
 
-    fn make(&self, name: &str, bytes: usize, seed: usize) -> Result<(), BenchError> {
+    pub(super) fn make(&self, name: &str, bytes: usize, seed: usize) -> Result<(), BenchError> {
         let Client { clerk, caller } = &self.client;
         let name = Name::new(name).map_err(|error| BenchError::Cell(error.to_string()))?;
         let made = clerk.create(caller, clerk.root(), &name, 0o600, true)?;
@@ -134,32 +148,46 @@ impl Prefetched {
         Ok(())
     }
 
-    fn open(&self, name: &str) -> Result<OpenFile, BenchError> {
+    pub(super) fn open(&self, name: &str) -> Result<OpenFile, BenchError> {
         let Client { clerk, caller } = &self.client;
         let entry = clerk.resolve(caller, name.as_bytes(), true)?;
         Ok(clerk.open(caller, entry.handle, OpenMode::READ)?.0)
     }
 
-    fn hints(&self) -> Result<Hints, BenchError> {
+    pub(super) fn hints(&self) -> Result<Hints, BenchError> {
         Ok(self.client.clerk.hints(&self.client.caller)?)
     }
 
     /// Reads parts of a file one after the other; in seconds.
-    fn read(&self, name: &str, reads: &[ByteRange], hints: Told<'_>) -> Result<f64, BenchError> {
+    fn read(&self, name: &str, reads: &[ByteRange], told: Told<'_>) -> Result<f64, BenchError> {
+        self.read_beside(name, reads, told, None)
+    }
+
+    /// The same, and after each of them somewhere in another file of which nothing is told.
+    fn read_beside(
+        &self,
+        name: &str,
+        reads: &[ByteRange],
+        told: Told<'_>,
+        hot: Option<&str>,
+    ) -> Result<f64, BenchError> {
         let file = self.open(name)?;
+        let mut hot = hot.map(|name| Hot::new(self.open(name)?)).transpose()?;
         let begun = Instant::now();
-        let stream = self.hints()?;
-        match hints {
-            Told::Nothing => {}
-            Told::All => stream.add(&file, reads)?,
-            Told::Others(other, ranges) => stream.add(&self.open(other)?, ranges)?,
+        let mut telling = Telling { stream: self.hints()?, told: reads.chunks(TURN) };
+        match &told {
+            Told::Nothing | Told::Half(..) => {}
+            Told::All => telling.stream.add(&file, reads)?,
+            Told::Others(other, ranges) => telling.stream.add(other, ranges)?,
         }
-        let mut block = vec![0; BLOCK_BYTES];
-        for range in reads {
-            let length = file.read(range.offset, &mut block)?;
-            if length != BLOCK_BYTES || block[..8] != word_at(0, range.offset as usize) {
-                return Err(BenchError::WrongData { offset: range.offset });
+        for (index, range) in reads.iter().enumerate() {
+            if let Told::Half(other, ranges) = &told
+                && index % TURN == 0
+            {
+                telling.go_on(&file, (other, ranges))?;
             }
+            read_right(&file, 0, range.offset)?;
+            hot.as_mut().map_or(Ok(()), Hot::read)?;
         }
         Ok(begun.elapsed().as_secs_f64())
     }
@@ -170,11 +198,69 @@ enum Told<'a> {
     Nothing,
     All,
     /// What will not be.
-    Others(&'a str, &'a [ByteRange]),
+    Others(&'a OpenFile, &'a [ByteRange]),
+    /// All, and as much that will not be in between.
+    Half(&'a OpenFile, &'a [ByteRange]),
+}
+
+/// Hints that are told as others are over.
+struct Telling<'a> {
+    stream: Hints,
+    told: std::slice::Chunks<'a, ByteRange>,
+}
+
+impl Telling<'_> {
+    /// Tells what will be read, and by turns as much that will not be.
+    fn go_on(
+        &mut self,
+        file: &OpenFile,
+        (other, wrong): (&OpenFile, &[ByteRange]),
+    ) -> Result<(), BenchError> {
+        while self.stream.left() < MOST_TOLD
+            && let Some(right) = self.told.next()
+        {
+            self.stream.add(file, right)?;
+            let from = self.told.len() * TURN % wrong.len();
+            let to = (from + right.len()).min(wrong.len());
+            self.stream.add(other, &wrong[from..to])?;
+        }
+        Ok(())
+    }
+}
+
+/// A file that is small and much read.
+struct Hot {
+    file: OpenFile,
+    random: Random,
+}
+
+impl Hot {
+    /// The drive has all of it in memory.
+    fn new(file: OpenFile) -> Result<Hot, BenchError> {
+        for offset in (0..HOT_BYTES).step_by(BLOCK_BYTES) {
+            read_right(&file, HOT_SEED, offset as u64)?;
+        }
+        Ok(Hot { file, random: Random(5) })
+    }
+
+    fn read(&mut self) -> Result<(), BenchError> {
+        let block = self.random.next() as usize % (HOT_BYTES / BLOCK_BYTES);
+        read_right(&self.file, HOT_SEED, (block * BLOCK_BYTES) as u64)
+    }
+}
+
+/// Reads a block of a file, which must be what was written.
+fn read_right(file: &OpenFile, seed: usize, offset: u64) -> Result<(), BenchError> {
+    let mut block = [0; BLOCK_BYTES];
+    let length = file.read(offset, &mut block)?;
+    match length == BLOCK_BYTES && block[..8] == word_at(seed, offset as usize) {
+        true => Ok(()),
+        false => Err(BenchError::WrongData { offset }),
+    }
 }
 
 /// Eight bytes that tell where they are.
-fn word_at(seed: usize, offset: usize) -> [u8; 8] {
+pub(super) fn word_at(seed: usize, offset: usize) -> [u8; 8] {
     Random((seed as u64) << 40 | offset as u64).next().to_le_bytes()
 }
 
@@ -200,6 +286,12 @@ pub(super) fn slices_of_a_disk(bench: &Bench<'_>, name: &str) -> Result<Row, Ben
     let cell = Prefetched::start(bench, name, "128M")?;
     // Not while the cube is written.
     measure_slices(bench, name, Prefetched { options: &["--emulate-disk"], ..cell }, 1)
+}
+
+/// The same from a drive that has less memory than the cube has bytes.
+pub(super) fn slices_of_a_small_cache(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let cell = Prefetched::start(bench, name, "32M")?;
+    measure_slices(bench, name, cell, ROUNDS)
 }
 
 fn measure_slices(
@@ -229,74 +321,74 @@ fn measure_slices(
 
 /// Hints that are wrong: how much of the speed without any is left.
 pub(super) fn wrong(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let mut cell = Prefetched::start(bench, name, "64M")?;
-    for (seed, file) in ["cube", "other"].into_iter().enumerate() {
-        cell.make(file, CUBE_BYTES, seed)?;
+    let cell = Prefetched::start(bench, name, "64M")?;
+    measure_wrong(
+        bench,
+        name,
+        cell,
+        &Wrong { are_half_right: false, is_beside: false, rounds: ROUNDS },
+    )
+}
+
+/// The same from a drive whose device is as slow as a disk, and whose memory another file fits in that is read all the time.
+pub(super) fn wrong_of_a_disk(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let wrong = Wrong { are_half_right: false, is_beside: true, rounds: 1 };
+    measure_wrong(bench, name, disk_with_room(bench, name)?, &wrong)
+}
+
+/// The same where every other hint is right.
+pub(super) fn half_wrong_of_a_disk(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let wrong = Wrong { are_half_right: true, is_beside: true, rounds: 1 };
+    measure_wrong(bench, name, disk_with_room(bench, name)?, &wrong)
+}
+
+/// With room for the cube and what is read beside it, and little else.
+fn disk_with_room(bench: &Bench<'_>, name: &str) -> Result<Prefetched, BenchError> {
+    let cell = Prefetched::start(bench, name, "96M")?;
+    Ok(Prefetched { options: &["--emulate-disk"], ..cell })
+}
+
+/// How hints are wrong.
+struct Wrong {
+    /// As many as are wrong are right.
+    are_half_right: bool,
+    /// Whether another file is read as well, without hints.
+    is_beside: bool,
+    rounds: usize,
+}
+
+fn measure_wrong(
+    bench: &Bench<'_>,
+    name: &str,
+    mut cell: Prefetched,
+    wrong: &Wrong,
+) -> Result<Row, BenchError> {
+    for (seed, (file, bytes)) in
+        [("cube", CUBE_BYTES), ("other", CUBE_BYTES), ("hot", HOT_BYTES)].into_iter().enumerate()
+    {
+        cell.make(file, bytes, seed)?;
     }
     cell.client.clerk.sync_all()?;
     let reads = reads_of_slices();
     let mut others = reads.clone();
     others.reverse();
+    let hot = wrong.is_beside.then_some("hot");
     let (mut plain, mut misled) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..wrong.rounds {
         cell.forget(bench)?;
-        plain.push(cell.read("cube", &reads, Told::Nothing)?);
+        plain.push(cell.read_beside("cube", &reads, Told::Nothing, hot)?);
         cell.forget(bench)?;
-        misled.push(cell.read("cube", &reads, Told::Others("other", &others))?);
+        let other = cell.open("other")?;
+        let told = match wrong.are_half_right {
+            true => Told::Half(&other, &others),
+            false => Told::Others(&other, &others),
+        };
+        misled.push(cell.read_beside("cube", &reads, told, hot)?);
     }
     let (plain, misled) = (median(&mut plain), median(&mut misled));
     let rate = |seconds: f64| reads.len() as f64 / seconds;
     let limit_name = "the same reads without hints, from a cold drive".to_owned();
     Ok(Row::new(name, rate(misled), "1/s", rate(plain), limit_name))
-}
-
-/// Many files, each read whole in an order that is told: MB/s from a cold drive, beside the same when the drive has all of them in its
-/// memory.
-pub(super) fn epoch(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let mut cell = Prefetched::start(bench, name, "2560M")?;
-    for number in 0..FILES {
-        cell.make(&format!("sample-{number}"), FILE_BYTES, number)?;
-    }
-    cell.client.clerk.sync_all()?;
-    let (mut cold, mut warm) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
-        cell.forget(bench)?;
-        let mut order: Vec<usize> = (0..FILES).collect();
-        Random(round as u64).shuffle(&mut order);
-        cold.push(cell.read_files(&order, true)?);
-        cell.client = cell.cell.connect(&bench.target.cells)?;
-        warm.push(cell.read_files(&order, false)?);
-    }
-    let rate = |seconds: f64| (FILES * FILE_BYTES) as f64 / seconds / 1e6;
-    let limit_name = "without hints, when the drive has everything in memory".to_owned();
-    Ok(Row::new(name, rate(median(&mut cold)), "MB/s", rate(median(&mut warm)), limit_name))
-}
-
-impl Prefetched {
-    /// Opens and reads each of the files; in seconds.
-    fn read_files(&self, order: &[usize], are_told: bool) -> Result<f64, BenchError> {
-        let begun = Instant::now();
-        let stream = self.hints()?;
-        let mut told = order.iter().filter(|_| are_told);
-        let mut bytes = vec![0; FILE_BYTES];
-        for &number in order {
-            while stream.left() < 1024
-                && let Some(next) = told.next()
-            {
-                let root = self.client.clerk.root();
-                stream.add_path(root, format!("sample-{next}").as_bytes(), None)?;
-            }
-            let file = self.open(&format!("sample-{number}"))?;
-            let length = file.read(0, &mut bytes)?;
-            let last = FILE_BYTES / BLOCK_BYTES * BLOCK_BYTES;
-            let is_right = length == FILE_BYTES
-                && [0, last].iter().all(|at| bytes[*at..at + 8] == word_at(number, *at));
-            if !is_right {
-                return Err(BenchError::WrongData { offset: 0 });
-            }
-        }
-        Ok(begun.elapsed().as_secs_f64())
-    }
 }
 
 #[cfg(test)]

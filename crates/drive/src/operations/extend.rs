@@ -52,7 +52,7 @@ impl Perform for Extend {
         }
         let asked = (arguments.extension, arguments.revision);
         if asked == (notice::NUMBER, notice::REVISION) {
-            return prefetch(drive, &arguments, &pieces);
+            return prefetch(drive, &arguments, &pieces, context);
         }
         let extension = drive.extensions.find(asked.0, asked.1);
         let extension = extension.ok_or(Status::NoSuchExtension)?;
@@ -88,16 +88,22 @@ fn prefetch(
     drive: &Drive,
     arguments: &ExtendArguments,
     pieces: &[ByteRange],
+    context: &Context<'_>,
 ) -> Result<Done<Extended>, Status> {
     if !arguments.rights.contains(Rights::READ) {
         return Err(Status::NotPermitted);
+    }
+    if drive.prefetching.has_failed() {
+        // Whoever tells hints need not go on.
+        return Err(Status::NoSuchExtension);
     }
     // It is in memory when the first piece is fetched.
     drive.store.getattr(arguments.name).map_err(|error| status_of(&error))?;
     let told = match prefetching::notice(&arguments.arguments) {
         Ok(notice) => {
             let now = drive.environment.elapsed_ns();
-            let taken = drive.prefetching.tell(&notice, arguments.name, pieces, now);
+            let teller = prefetching::teller(&context.grant.subject);
+            let taken = drive.prefetching.tell(teller, &notice, arguments.name, pieces, now);
             let position = pieces.last().map_or(0, ByteRange::end);
             Ok(Told { position, data: notice::encode_taken(taken) })
         }

@@ -11,18 +11,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nasd_capability::KeyKind;
 use nasd_device::FRAME_BYTES;
 use nasd_prefetch::notice::{self, Notice};
-use nasd_prefetch::{Access, Block, Costs, HintError, Planner, Settings};
+use nasd_prefetch::{Access, Block, Costs, HintError, Planner, Settings, StreamName, Teller};
 use nasd_types::{ByteRange, ObjectName};
 
 pub(crate) use fetching::start;
+
+use crate::audit::Subject;
 
 /// Most of the cache that is kept for what was hinted: one part in this many.
 const CACHE_SHARE: usize = 2;
 
 /// Reads that are written down before whoever fetches looks at them; more are forgotten.
 const MOST_READS: usize = 1 << 14;
+
+/// So many of them are looked at while nobody else can write down any.
+const READS_AT_ONCE: usize = 64;
 
 /// A stream of which nothing was heard for so long is over.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -46,6 +52,8 @@ struct Step {
 pub(crate) struct Prefetching {
     /// Whether there are streams: if not, reads need not be told.
     is_used: AtomicBool,
+    /// Whether the thread has panicked: hints are not taken any more.
+    has_failed: AtomicBool,
     shared: Mutex<Shared>,
     /// There is something to do.
     told: Condvar,
@@ -81,6 +89,7 @@ impl Prefetching {
         };
         Prefetching {
             is_used: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             shared: Mutex::new(shared),
             told: Condvar::new(),
             come: Condvar::new(),
@@ -95,30 +104,25 @@ impl Prefetching {
     /// Takes a client's notice, and what it says will be read of an object; how many of the pieces were taken.
     pub(crate) fn tell(
         &self,
+        teller: Teller,
         notice: &Notice,
         name: ObjectName,
         pieces: &[ByteRange],
         now: u64,
     ) -> u32 {
         let mut shared = self.lock();
+        if self.has_failed() {
+            return 0;
+        }
         let planner = &mut shared.planner;
-        if notice.is_over {
-            planner.end(notice.stream);
-        } else {
-            planner.pass(notice.stream, place(notice.passed, 0), notice.skipped, now);
-        }
-        let mut taken = 0;
-        if notice.is_hint && !notice.is_over {
-            for (index, piece) in pieces.iter().enumerate() {
-                let bytes = piece.offset..piece.end();
-                let access = Access::of_bytes(name, bytes, FRAME_BYTES as u64);
-                match planner.hint(notice.stream, place(notice.ordinal, index), access, now) {
-                    // Of nothing nothing need be fetched.
-                    Ok(()) | Err(HintError::Empty) => taken += 1,
-                    Err(HintError::TooManyHints(_) | HintError::TooManyStreams(_)) => break,
-                }
+        let stream = StreamName { teller, id: notice.stream };
+        let taken = match notice.is_over {
+            true => {
+                planner.end(stream);
+                0
             }
-        }
+            false => take(planner, stream, notice, name, pieces, now),
+        };
         self.is_used.store(planner.streams() > 0, Ordering::Relaxed);
         self.wake(&mut shared);
         taken
@@ -180,6 +184,23 @@ impl Prefetching {
         }
     }
 
+    /// Whoever fetches has panicked: there are no streams any more, and nobody waits. What was held for them.
+    fn give_up(&self) -> Vec<Block<ObjectName>> {
+        let mut shared = self.lock();
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.is_used.store(false, Ordering::Relaxed);
+        shared.reads = Vec::new();
+        let empty = Planner::new(Settings::default());
+        let planner = std::mem::replace(&mut shared.planner, empty);
+        self.come.notify_all();
+        planner.into_held()
+    }
+
+    /// Whether nobody fetches what is hinted any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
     /// Whoever fetches is to stop.
     pub(crate) fn stop(&self) {
         let mut shared = self.lock();
@@ -202,15 +223,25 @@ impl Prefetching {
         self.lock().is_stopping
     }
 
-    /// What has come, and what is to be done next.
-    fn step(&self, come: &[Block<ObjectName>], mut costs: Costs, now: u64) -> Step {
+    /// Tells the planner what was read, a little at a time: whoever reads waits for the lock.
+    fn look_at_reads(&self, now: u64) {
         let mut shared = self.lock();
         shared.has_news = false;
         let reads = std::mem::take(&mut shared.reads);
-        let planner = &mut shared.planner;
-        for block in reads {
-            planner.read(block, now);
+        drop(shared);
+        for some in reads.chunks(READS_AT_ONCE) {
+            let planner = &mut self.lock().planner;
+            for block in some {
+                planner.read(*block, now);
+            }
         }
+    }
+
+    /// What has come, and what is to be done next.
+    fn step(&self, come: &[Block<ObjectName>], mut costs: Costs, now: u64) -> Step {
+        self.look_at_reads(now);
+        let mut shared = self.lock();
+        let planner = &mut shared.planner;
         for &block in come {
             planner.came(block, now);
         }
@@ -251,6 +282,34 @@ impl Shared {
     }
 }
 
+/// Takes what is told of a stream that is not over; how many of the pieces were taken.
+fn take(
+    planner: &mut Planner<ObjectName>,
+    stream: StreamName,
+    notice: &Notice,
+    name: ObjectName,
+    pieces: &[ByteRange],
+    now: u64,
+) -> u32 {
+    let passed = place(notice.passed, 0);
+    let was_known = planner.pass(stream, passed, notice.skipped, now);
+    let mut taken = 0;
+    for (index, piece) in pieces.iter().enumerate().filter(|_| notice.is_hint) {
+        let bytes = piece.offset..piece.end();
+        let access = Access::of_bytes(name, bytes, FRAME_BYTES as u64);
+        match planner.hint(stream, place(notice.ordinal, index), access, now) {
+            // Of nothing nothing need be fetched.
+            Ok(()) | Err(HintError::Empty) => taken += 1,
+            Err(HintError::TooManyHints(_) | HintError::TooManyStreams(_)) => break,
+        }
+    }
+    if !was_known {
+        // Some of the first that is heard of a stream may be over.
+        planner.pass(stream, passed, (0, 0), now);
+    }
+    taken
+}
+
 /// The frames that have some of a range.
 fn blocks_of(object: ObjectName, range: ByteRange) -> impl Iterator<Item = Block<ObjectName>> {
     let access = Access::of_bytes(object, range.offset..range.end(), FRAME_BYTES as u64);
@@ -278,6 +337,14 @@ fn place(ordinal: u64, piece: usize) -> u64 {
     (ordinal.min(u64::MAX >> PIECE_BITS) << PIECE_BITS) | (piece as u64).min(most)
 }
 
+/// Who tells hints: whom the file manager gave the capability to, in a volume; whoever holds a key counts as one for each
+/// partition.
+pub(crate) fn teller(subject: &Subject) -> Teller {
+    let is_capability = u128::from(subject.key == KeyKind::Capability);
+    let partition = u128::from(subject.partition.0);
+    Teller(is_capability << 127 | partition << 64 | u128::from(subject.audit_id.0))
+}
+
 /// Reads what an extension's call tells; the text is for the caller.
 pub(crate) fn notice(arguments: &[u8]) -> Result<Notice, String> {
     Notice::decode(arguments).map_err(|error| format!("its arguments are no notice: {error}"))
@@ -300,13 +367,14 @@ mod tests {
 
     const FREE: Costs = Costs { free: 1000, marginal_hits: 0.0 };
     const FRAME: u64 = FRAME_BYTES as u64;
+    const TELLER: Teller = Teller(3);
 
     #[test]
     fn hints_become_fetches_and_reads_release_them() {
         let prefetching = Prefetching::new(1000);
         let hint = Notice { stream: 7, ordinal: 3, is_hint: true, ..Notice::default() };
         let pieces = [ByteRange::new(4096, 100), ByteRange::new(2 * FRAME, 2 * FRAME)];
-        assert_eq!(prefetching.tell(&hint, name(1), &pieces, 1), 2);
+        assert_eq!(prefetching.tell(TELLER, &hint, name(1), &pieces, 1), 2);
         let step = prefetching.step(&[], FREE, 2);
         let block = |number| Block { object: name(1), number };
         let whole = |number| ByteRange::new(number * FRAME, FRAME);
@@ -319,7 +387,7 @@ mod tests {
         prefetching.note_read(name(2), [ByteRange::new(0, 10)].into_iter());
         assert_eq!(prefetching.step(&[], FREE, 4).released, [block(0)]);
         let over = Notice { stream: 7, is_over: true, ..Notice::default() };
-        assert_eq!(prefetching.tell(&over, name(1), &[], 5), 0);
+        assert_eq!(prefetching.tell(TELLER, &over, name(1), &[], 5), 0);
         assert_eq!(prefetching.step(&[], FREE, 6).released, [block(2), block(3)]);
         assert!(!prefetching.tidy(7));
         prefetching.note_read(name(1), [ByteRange::new(0, 10)].into_iter());
@@ -332,10 +400,49 @@ mod tests {
         let hint = Notice { stream: 7, is_hint: true, ..Notice::default() };
         let most = Settings::default().most_hints;
         let pieces: Vec<_> = (0..=most as u64).map(|at| ByteRange::new(at * 10, 5)).collect();
-        assert_eq!(prefetching.tell(&hint, name(1), &pieces, 1) as usize, most);
+        assert_eq!(prefetching.tell(TELLER, &hint, name(1), &pieces, 1) as usize, most);
         let silence = SILENCE.as_nanos() as u64;
         assert!(prefetching.tidy(1 + silence));
         assert!(!prefetching.tidy(2 + silence));
+    }
+
+    #[test]
+    fn of_what_is_told_of_a_new_stream_what_is_over_is_not_fetched() {
+        let prefetching = Prefetching::new(1000);
+        let told = Notice { stream: 7, passed: 5, ..Notice::default() };
+        assert_eq!(prefetching.tell(TELLER, &told, name(1), &[], 1), 0);
+        assert!(!prefetching.tidy(1), "there is nothing to fetch of it");
+        for ordinal in [4, 5] {
+            let hint = Notice { ordinal, is_hint: true, ..told };
+            let piece = ByteRange::new(ordinal * FRAME, FRAME);
+            assert_eq!(prefetching.tell(TELLER, &hint, name(1), &[piece], 1), 1);
+        }
+        let fetch = prefetching.step(&[], FREE, 2).fetch;
+        let numbers: Vec<_> = fetch.iter().map(|(block, _)| block.number).collect();
+        assert_eq!(numbers, [5]);
+    }
+
+    #[test]
+    fn another_ends_nothing() {
+        let prefetching = Prefetching::new(1000);
+        let hint = Notice { stream: 7, is_hint: true, ..Notice::default() };
+        prefetching.tell(TELLER, &hint, name(1), &[ByteRange::new(0, FRAME)], 1);
+        let over = Notice { stream: 7, is_over: true, ..Notice::default() };
+        prefetching.tell(Teller(4), &over, name(1), &[], 2);
+        assert!(prefetching.tidy(3));
+        prefetching.tell(TELLER, &over, name(1), &[], 4);
+        assert!(!prefetching.tidy(5));
+    }
+
+    #[test]
+    fn all_reads_that_gathered_are_looked_at() {
+        let prefetching = Prefetching::new(1 << 14);
+        let hint = Notice { stream: 7, is_hint: true, ..Notice::default() };
+        prefetching.tell(TELLER, &hint, name(1), &[ByteRange::new(0, 1000 * FRAME)], 1);
+        prefetching.note_read(name(1), std::iter::once(ByteRange::new(0, 999 * FRAME)));
+        let fetch = prefetching.step(&[], FREE, 2).fetch;
+        assert!(fetch.iter().any(|(block, _)| block.number == 999));
+        assert!(prefetching.lock().reads.is_empty());
     }
 
     #[test]
@@ -350,7 +457,7 @@ mod tests {
             is_over: false,
         };
         let pieces = [ByteRange::new(0, u64::MAX >> 2), ByteRange::new(u64::MAX >> 2, 1)];
-        prefetching.tell(&hint, name(1), &pieces, u64::MAX);
+        prefetching.tell(TELLER, &hint, name(1), &pieces, u64::MAX);
         prefetching.note_read(name(1), pieces.into_iter());
         prefetching.step(&[], FREE, 0);
         assert!(prefetching.lock().reads.is_empty());
