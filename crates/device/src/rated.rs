@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{BlockDevice, DeviceError};
+use crate::{BlockDevice, DeviceError, Meanwhile, ReadRequest, WriteRequest};
 
 /// See the module. Reads are done one after the other, as by one arm; writes and syncs are as fast as those of what it is on.
 #[derive(Debug)]
@@ -46,6 +46,26 @@ impl<D: BlockDevice> BlockDevice for RatedDevice<D> {
         let read = self.inner.read(offset, into);
         thread::sleep(done.saturating_duration_since(Instant::now()));
         read
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        let all = requests.iter().flat_map(|request| &request.into);
+        let done = self.turn(all.map(|slice| slice.len()).sum());
+        let read = self.inner.read_batch(requests);
+        thread::sleep(done.saturating_duration_since(Instant::now()));
+        read
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        self.inner.write_batch(requests)
+    }
+
+    fn write_batch_with(
+        &self,
+        requests: &[WriteRequest<'_>],
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<(), DeviceError> {
+        self.inner.write_batch_with(requests, meanwhile)
     }
 
     fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {

@@ -448,7 +448,7 @@ pub struct DriveServeArguments {
     #[arg(long, default_value = "256M", value_parser = parse_size)]
     pub cache: u64,
     /// Read from the device no more than so many bytes a second, to measure as with a slower one.
-    #[arg(long, value_name = "BYTES", value_parser = parse_size, hide = true)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, hide = true, conflicts_with = "emulate_disk")]
     pub device_rate: Option<u64>,
     /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
     /// who can reach it.
