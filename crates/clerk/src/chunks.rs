@@ -99,8 +99,8 @@ pub(crate) struct Came {
 /// See the module.
 pub(crate) struct Chunks<J: Job> {
     shared: Arc<Shared<J>>,
-    /// Of them nothing is used; they end with it.
-    _threads: Threads<J>,
+    /// They end with it.
+    threads: Threads<J>,
     /// The chunk that is wanted next.
     number: u64,
     /// Where it begins.
@@ -213,8 +213,8 @@ impl<J: Job> Chunks<J> {
             changed: Condvar::new(),
         });
         let count = shared.file_bytes.div_ceil(sizes.first).min(THREADS as u64);
-        let _threads = Threads::start(&shared, count)?;
-        Ok(Chunks { shared, _threads, number: 0, offset: 0 })
+        let threads = Threads::start(&shared, count)?;
+        Ok(Chunks { shared, threads, number: 0, offset: 0 })
     }
 
     pub(crate) fn job(&self) -> &J {
@@ -223,6 +223,11 @@ impl<J: Job> Chunks<J> {
 
     pub(crate) fn file(&self) -> &OpenFile {
         &self.shared.file
+    }
+
+    /// No more chunks are wanted: nothing is worked on any more, and `next` must not be asked.
+    pub(crate) fn end(&self) {
+        self.threads.end();
     }
 
     /// The next chunk, when it is there; `None` behind the last one.
@@ -251,13 +256,20 @@ impl<J: Job> Threads<J> {
     }
 }
 
-impl<J: Job> Drop for Threads<J> {
-    fn drop(&mut self) {
+impl<J: Job> Threads<J> {
+    /// They end soon, and drives do nothing more for them.
+    fn end(&self) {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
         let until_over = Interruptible::new(0, Arc::clone(&self.shared) as Arc<dyn Interrupts>);
         // It is tried once: a drive that does not hear of it does a chunk for nothing.
         until_over.run(|| self.shared.give_up());
+    }
+}
+
+impl<J: Job> Drop for Threads<J> {
+    fn drop(&mut self) {
+        self.end();
         for thread in self.handles.drain(..) {
             // One that panicked has said so.
             thread.join().ok();
