@@ -173,7 +173,7 @@ fn a_read_that_fails_fails_alone() {
     let pool = FramePool::new(8).unwrap();
     let mut devices = devices(&folder);
     // The file is cut short behind the devices' back.
-    for name in ["auto", "plain", "counted", "slept"] {
+    for name in ["auto", "plain", "counted", "slept", "rated"] {
         let file = std::fs::File::options().write(true).open(folder.path().join(name)).unwrap();
         file.set_len(100 * SECTOR).unwrap();
     }
