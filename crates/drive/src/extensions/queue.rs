@@ -117,19 +117,24 @@ impl<T> Queue<T> {
 
     /// Seconds of work that its job has still to do, less what waiting makes up for.
     fn rank(&self, waiting: &Waiting<T>, now: f64) -> f64 {
-        let Need { job, bytes_left, .. } = &waiting.need;
-        let left = self.jobs.left(job, *bytes_left, 0);
-        self.jobs.seconds(job, left) - self.jobs.credit(job, now, 0.0)
+        let job = &waiting.need.job;
+        self.seconds_left(&waiting.need, 0) - self.jobs.credit(job, now, 0.0)
     }
 
-    /// Whether somebody waits who goes before a call which has run for some seconds, and has looked at so many bytes: his job
-    /// will be over well before its own, or he has waited long.
+    /// Whether somebody is to be put in front for having waited long.
+    pub(super) fn has_overdue(&self, now: f64) -> bool {
+        self.overdue(now).is_some()
+    }
+
+    /// Seconds of work that the job of a call has left which has looked at so many bytes.
+    pub(super) fn seconds_left(&self, need: &Need, looked_at: u64) -> f64 {
+        self.jobs.seconds(&need.job, self.jobs.left(&need.job, need.bytes_left, looked_at))
+    }
+
+    /// Whether somebody waits whose job will be over well before that of a call which has run for some seconds, and has
+    /// looked at so many bytes.
     pub(super) fn has_shorter(&self, need: &Need, now: f64, run: f64, looked_at: u64) -> bool {
-        if self.overdue(now).is_some() {
-            return true;
-        }
-        let left = self.jobs.left(&need.job, need.bytes_left, looked_at);
-        let left = self.jobs.seconds(&need.job, left);
+        let left = self.seconds_left(need, looked_at);
         let own = left - self.jobs.credit(&need.job, now, run);
         let mut others = self.waiting.iter().filter(|waiting| waiting.need.job != need.job);
         others.any(|waiting| self.rank(waiting, now) < own - MARGIN * left)
@@ -282,22 +287,17 @@ mod tests {
     #[test]
     fn who_has_waited_long_is_put_in_front_but_not_all_at_once() {
         let mut queue = Queue::new(1000);
-        let (running, _) = {
-            queue.push(need(1, 0, GB / 10), 0.0, 0);
-            queue.next(0.0).unwrap()
-        };
         // Also a later part of a job of which others go first.
         queue.push(need(1, 1, 9 * GB), 0.0, 9);
         queue.push(need(1, 1, 900 * GB), 0.1, 900);
         queue.push(need(1, 2, GB / 2), 5.0, 2);
-        assert!(!queue.has_shorter(&running, 5.0, 5.0, GB / 10));
-        assert!(queue.has_shorter(&running, 5.2, 5.2, GB / 10));
+        assert!(!queue.has_overdue(5.0) && queue.has_overdue(5.2));
         assert_eq!(queue.next(5.2).unwrap().1, 9);
         // One more is due, and makes room for a short one.
-        assert!(!queue.has_shorter(&running, 5.21, 5.21, GB / 10));
+        assert!(!queue.has_overdue(5.21));
         assert_eq!(queue.next(5.21).unwrap().1, 2);
         queue.push(need(1, 3, GB / 20), 5.21, 3);
-        assert!(queue.has_shorter(&running, 5.3, 5.3, GB / 10));
+        assert!(queue.has_overdue(5.3));
         assert_eq!(queue.next(5.3).unwrap().1, 900);
         assert_eq!(queue.next(5.3).unwrap().1, 3);
     }

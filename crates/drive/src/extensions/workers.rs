@@ -235,6 +235,17 @@ impl fmt::Debug for Workers {
     }
 }
 
+impl State {
+    /// Whether a call is the one whose job has most left of all that run.
+    fn has_longest(&self, number: u64) -> bool {
+        let left =
+            |running: &Running| self.queue.seconds_left(&running.need, running.signals.looked_at());
+        let running = self.running.iter().filter(|(_, running)| !running.is_lost);
+        let longest = running.max_by(|(_, one), (_, other)| left(one).total_cmp(&left(other)));
+        longest.is_some_and(|(longest, _)| *longest == number)
+    }
+}
+
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // No extension runs with it.
@@ -287,15 +298,17 @@ impl Shared {
         state.running.get(&number).is_some_and(|running| self.now() - running.since >= patience)
     }
 
-    /// A call that has run for a while comes to an end, if somebody waits whose job takes less.
+    /// A call that has run for a while comes to an end, if somebody waits whose job takes less, or who has waited long.
     fn preempt(&self, number: u64) -> Look {
         let state = self.lock();
         let now = self.now();
         if let Some(running) = state.running.get(&number) {
             let (run, looked_at) = (now - running.since, running.signals.looked_at());
-            if run >= SLICE.as_secs_f64()
-                && state.queue.has_shorter(&running.need, now, run, looked_at)
-            {
+            let is_to_end = || {
+                state.queue.has_shorter(&running.need, now, run, looked_at)
+                    || state.has_longest(number) && state.queue.has_overdue(now)
+            };
+            if run >= SLICE.as_secs_f64() && is_to_end() {
                 running.signals.end_soon();
             }
         }
