@@ -561,6 +561,19 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_made_slow_in_one_way_alone() {
+        let parsed = |more: &[&str]| {
+            let serve = ["nasd", "drive", "serve", "device", "--cell", "cell"];
+            Arguments::try_parse_from(serve.iter().chain(more)).map(drop)
+        };
+        let both = parsed(&["--device-rate", "1G", "--emulate-disk"]).unwrap_err();
+        assert_eq!(both.kind(), clap::error::ErrorKind::ArgumentConflict);
+        for one in [&["--device-rate", "1G"][..], &["--emulate-disk"]] {
+            assert!(parsed(one).err().is_none_or(|error| error.kind() != both.kind()));
+        }
+    }
+
+    #[test]
     fn sizes() {
         assert_eq!(parse_size("8G"), Ok(8 << 30));
         assert_eq!(parse_size("512"), Ok(512));
