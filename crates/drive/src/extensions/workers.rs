@@ -460,6 +460,12 @@ mod tests {
             if call.arguments == b"wait" {
                 self.0.lock().unwrap().recv().ok();
             }
+            let begun = Instant::now();
+            while call.arguments == b"until others wait" && !reach.is_to_end_soon() {
+                assert!(begun.elapsed() < PATIENCE, "nobody else is begun");
+                reach.go_on()?;
+                thread::sleep(Duration::from_millis(1));
+            }
             let data = vec![u8::from(reach.is_to_end_soon())];
             Ok(Told { position: call.end(), data })
         }
@@ -633,6 +639,19 @@ mod tests {
                 go_on.send(()).unwrap();
             }
             calls.into_iter().for_each(|call| drop(call.join().unwrap().unwrap()));
+        });
+    }
+
+    #[test]
+    fn who_waits_long_behind_his_own_job_is_begun_before_his_caller_gives_up() {
+        let (_go_on, waits) = channel();
+        let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, PATIENCE);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| workers.run(job(&slow, b"until others wait"), nothing));
+            wait_until(|| !workers.shared.lock().running.is_empty());
+            workers.run(job(&slow, b""), nothing).unwrap();
+            assert_eq!(first.join().unwrap().unwrap().data, [1], "it made room");
         });
     }
 
