@@ -181,7 +181,7 @@ fn a_job_that_is_given_up_is_stopped_though_its_caller_is_there() {
             assert_eq!(call.join().unwrap().outcome, ExtensionOutcome::Stopped);
         }
     });
-    assert_eq!(work(&drive).granted_bytes, 0);
+    wait_until("its memory is free", || work(&drive).granted_bytes == 0);
     // What comes late is not begun.
     assert_eq!(extend(&long()).outcome, ExtensionOutcome::Stopped);
     assert_eq!(lasts.stopped.load(Ordering::Relaxed), 1);
