@@ -8,15 +8,17 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use nasd_protocol::Status;
+use nasd_protocol::cancelling;
 use nasd_protocol::limits::MAX_EXTENSION_BYTES;
 use nasd_protocol::packing::{WISH_BYTES, Wish, put_wish};
 use nasd_types::{ByteRange, Rights};
 
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::packing::{Answers, unpack_all};
-use crate::wire::ExtensionOutcome;
+use crate::wire::{ExtensionOutcome, Interruptible, Interrupts};
 use crate::{ClerkError, OpenFile};
 
 /// Chunks that are worked on at a time.
@@ -24,6 +26,9 @@ const THREADS: usize = 3;
 
 /// Chunks that may be there before the one that is wanted is.
 const MOST_AHEAD: u64 = 4;
+
+/// Chunks that are done here after a drive has not answered, at first and at most, before drives are asked again.
+const RESTS: (u64, u64) = (4, 64);
 
 /// Bytes that an answer is to have, so that asking costs little beside it.
 const ANSWER_BYTES: u64 = 8 << 20;
@@ -94,8 +99,8 @@ pub(crate) struct Came {
 /// See the module.
 pub(crate) struct Chunks<J: Job> {
     shared: Arc<Shared<J>>,
-    /// Of them nothing is used; they end with it.
-    _threads: Threads<J>,
+    /// They end with it.
+    threads: Threads<J>,
     /// The chunk that is wanted next.
     number: u64,
     /// Where it begins.
@@ -131,8 +136,12 @@ struct State<J: Job> {
     /// The chunk that is wanted.
     wanted: u64,
     there: BTreeMap<u64, There<J::Found>>,
+    /// Chunks for which drives are asked now, by where they begin, and where they end.
+    asked: BTreeMap<u64, u64>,
     /// Drives can't, or are not to.
     here: bool,
+    /// Drives have not answered: they may later.
+    rest: Rest,
     /// Drives tell nearly all that they look at: that is read as fast.
     is_all_told: bool,
     /// How answers came so far.
@@ -140,6 +149,26 @@ struct State<J: Job> {
     /// Drives know of no wishes.
     no_wish: bool,
     is_over: bool,
+}
+
+/// For how many chunks drives are left alone.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    chunks: u64,
+    /// How many the next time.
+    next: u64,
+}
+
+/// What drives had to do with a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Nothing.
+    No,
+    Told,
+    /// They can't do it, and could not the next time.
+    CanNot,
+    /// They did not answer.
+    Away,
 }
 
 struct There<F> {
@@ -165,7 +194,9 @@ impl<J: Job> Chunks<J> {
             chunk_bytes: sizes.first,
             wanted: 0,
             there: BTreeMap::new(),
+            asked: BTreeMap::new(),
             here,
+            rest: Rest { chunks: 0, next: RESTS.0 },
             is_all_told: false,
             answers: Answers::default(),
             no_wish: false,
@@ -182,8 +213,8 @@ impl<J: Job> Chunks<J> {
             changed: Condvar::new(),
         });
         let count = shared.file_bytes.div_ceil(sizes.first).min(THREADS as u64);
-        let _threads = Threads::start(&shared, count)?;
-        Ok(Chunks { shared, _threads, number: 0, offset: 0 })
+        let threads = Threads::start(&shared, count)?;
+        Ok(Chunks { shared, threads, number: 0, offset: 0 })
     }
 
     pub(crate) fn job(&self) -> &J {
@@ -192,6 +223,11 @@ impl<J: Job> Chunks<J> {
 
     pub(crate) fn file(&self) -> &OpenFile {
         &self.shared.file
+    }
+
+    /// No more chunks are wanted: nothing is worked on any more, and `next` must not be asked.
+    pub(crate) fn end(&self) {
+        self.threads.end();
     }
 
     /// The next chunk, when it is there; `None` behind the last one.
@@ -211,21 +247,62 @@ impl<J: Job> Threads<J> {
         let mut threads = Threads { shared: Arc::clone(shared), handles: Vec::new() };
         for _ in 0..count {
             let shared = Arc::clone(shared);
-            let started = thread::Builder::new().name("chunks".into()).spawn(move || shared.run());
+            let until_over = Interruptible::new(0, Arc::clone(&shared) as Arc<dyn Interrupts>);
+            let run = move || until_over.run(|| shared.run());
+            let started = thread::Builder::new().name("chunks".into()).spawn(run);
             threads.handles.push(started?);
         }
         Ok(threads)
     }
 }
 
-impl<J: Job> Drop for Threads<J> {
-    fn drop(&mut self) {
+impl<J: Job> Threads<J> {
+    /// They end soon, and drives do nothing more for them.
+    fn end(&self) {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
+        let until_over = Interruptible::new(0, Arc::clone(&self.shared) as Arc<dyn Interrupts>);
+        // It is tried once: a drive that does not hear of it does a chunk for nothing.
+        until_over.run(|| self.shared.give_up());
+    }
+}
+
+impl<J: Job> Drop for Threads<J> {
+    fn drop(&mut self) {
+        self.end();
         for thread in self.handles.drain(..) {
             // One that panicked has said so.
             thread.join().ok();
         }
+    }
+}
+
+impl Rest {
+    /// Whether a chunk that is begun now is done here.
+    fn take(&mut self) -> bool {
+        let is_here = self.chunks > 0;
+        self.chunks = self.chunks.saturating_sub(1);
+        is_here
+    }
+
+    /// A chunk has shown something about drives. What several have shown at the same time is one thing.
+    fn learn(&mut self, asked: Asked) {
+        match asked {
+            Asked::Told => self.next = RESTS.0,
+            Asked::Away if self.chunks == 0 => {
+                self.chunks = self.next;
+                self.next = (2 * self.next).min(RESTS.1);
+            }
+            Asked::Away | Asked::No | Asked::CanNot => {}
+        }
+    }
+}
+
+impl<J: Job> Interrupts for Shared<J> {
+    fn wait(&self, _request: u64, limit: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, limit, |state| !state.is_over);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 }
 
@@ -263,9 +340,13 @@ impl<J: Job> Shared<J> {
                 state = self.wait(state);
                 continue;
             }
-            let (number, here) = (state.next, state.here || state.is_all_told);
+            let here = state.here || state.is_all_told || state.rest.take();
+            let number = state.next;
             state.next += 1;
             state.offset = range.end();
+            if !here {
+                state.asked.insert(range.offset, range.end());
+            }
             drop(state);
             // Who waits for the chunk must hear of it in any case.
             let done = catch_unwind(AssertUnwindSafe(|| self.do_chunk(range, here)));
@@ -273,9 +354,11 @@ impl<J: Job> Shared<J> {
                 || ClerkError::Protocol("a chunk's work has panicked: see the log".to_owned());
             let chunk = done.unwrap_or_else(|_| Err(bug()));
             state = self.lock();
-            if let Ok(chunk) = &chunk {
-                self.learn(&mut state, range.length, chunk, !here);
+            state.asked.remove(&range.offset);
+            if let Ok((chunk, asked)) = &chunk {
+                self.learn(&mut state, range.length, chunk, *asked);
             }
+            let chunk = chunk.map(|(chunk, _)| chunk);
             state.there.insert(number, There { end: range.end(), chunk });
             self.changed.notify_all();
         }
@@ -289,9 +372,26 @@ impl<J: Job> Shared<J> {
         ByteRange::new(state.offset, bytes.max(self.sizes.first).min(left))
     }
 
-    /// What a chunk, which drives were asked for or not, shows about the next ones: how large they should be, if as much is
+    /// Drives are told that nobody wants any more what they do.
+    fn give_up(&self) {
+        let asked = self.lock().asked.clone();
+        let (Some(begin), Some(end)) = (asked.keys().next(), asked.values().max()) else { return };
+        let call = ExtensionCall {
+            extension: (cancelling::NUMBER, cancelling::REVISION),
+            rights: Rights::READ,
+            most: 0,
+            arguments: cancelling::encode(J::EXTENSION.0),
+            job: self.number,
+            bytes_left: 0,
+        };
+        if let Err(error) = self.file.extend(ByteRange::new(*begin, end - begin), &call) {
+            tracing::debug!(%error, "drives do not hear that a job is over");
+        }
+    }
+
+    /// What a chunk, of which drives had something to do with or not, shows about the next ones: how large they should be, if as much is
     /// told of them, and who looks at them best.
-    fn learn(&self, state: &mut State<J>, bytes: u64, chunk: &Chunk<J::Found>, was_asked: bool) {
+    fn learn(&self, state: &mut State<J>, bytes: u64, chunk: &Chunk<J::Found>, asked: Asked) {
         let told = match chunk {
             Chunk::Told(told, _) => told.iter().map(|part| part.data.len() as u64).sum(),
             Chunk::Found(found) => J::bytes(found),
@@ -303,31 +403,42 @@ impl<J: Job> Shared<J> {
         // Where the network is slow they are to come packed before that is said.
         let is_to_be = state.answers.wish() == Wish::Packed && !state.no_wish;
         // What was left to this clerk once will be so again, mostly.
-        state.here |= matches!(chunk, Chunk::Found(_)) && was_asked;
+        state.here |= asked == Asked::CanNot;
+        state.rest.learn(asked);
         state.is_all_told = came.bytes >= bytes / 20 * 19 && (came.is_packed || !is_to_be);
         let size = u128::from(bytes) * u128::from(ANSWER_BYTES) / u128::from(told.max(1));
         let size = u64::try_from(size).unwrap_or(u64::MAX);
         // No more than is known to be right.
         let most = self.sizes.most.min(4 * bytes).max(self.sizes.first);
-        state.chunk_bytes = match state.here {
+        state.chunk_bytes = match state.here || state.rest.chunks > 0 {
             true => self.sizes.first,
             false => size.clamp(self.sizes.first, most).next_multiple_of(self.sizes.first),
         };
     }
 
     /// A chunk, from drives if that goes.
-    fn do_chunk(&self, range: ByteRange, here: bool) -> Result<Chunk<J::Found>, ClerkError> {
+    fn do_chunk(
+        &self,
+        range: ByteRange,
+        here: bool,
+    ) -> Result<(Chunk<J::Found>, Asked), ClerkError> {
+        let mut asked = Asked::No;
         if !here && self.arguments.len() + WISH_BYTES <= MAX_EXTENSION_BYTES {
             match self.ask(range) {
-                Ok(Some(chunk)) => return Ok(chunk),
-                Ok(None) => {}
+                Ok(Some(chunk)) => return Ok((chunk, Asked::Told)),
+                Ok(None) | Err(ClerkError::Drive(Status::NoSuchExtension)) => {
+                    asked = Asked::CanNot;
+                }
                 // A drive may have gone: a read finds another one that has the bytes.
-                Err(error) => tracing::debug!(%error, "work goes on without its drive"),
+                Err(error) => {
+                    tracing::debug!(%error, "work goes on without its drive");
+                    asked = Asked::Away;
+                }
             }
         }
         let is_over = || self.lock().is_over;
         let here = Here { file: &self.file.part(range), range, is_over: &is_over };
-        Ok(Chunk::Found(self.job.find(&here)?))
+        Ok((Chunk::Found(self.job.find(&here)?), asked))
     }
 
     /// What drives tell of a range, if they tell of all of it.
@@ -399,9 +510,37 @@ pub(crate) fn are_whole(parts: impl Iterator<Item = (u64, u64, bool)>, range: By
     at == range.end()
 }
 
-/// Unlike those of other jobs of this process.
+/// Unlike those of other jobs, of this process or any other one: drawn by the system.
 fn new_number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    u64::from(std::process::id()) << 32 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff
+    // Keys of one thread follow each other, and the count makes up for that.
+    RandomState::new().hash_one((std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_that_do_not_answer_are_asked_again_later_and_less_often() {
+        let mut rest = Rest { chunks: 0, next: RESTS.0 };
+        for chunks in [4, 8, 16, 32, 64, 64] {
+            assert!(!rest.take(), "they are asked");
+            // Several chunks were under way.
+            (0..3).for_each(|_| rest.learn(Asked::Away));
+            assert_eq!((0..chunks).filter(|_| rest.take()).count(), chunks);
+        }
+        assert!(!rest.take());
+        rest.learn(Asked::Told);
+        rest.learn(Asked::Away);
+        assert_eq!(rest.chunks, RESTS.0);
+    }
+
+    #[test]
+    fn numbers_of_jobs_are_drawn() {
+        let high: std::collections::BTreeSet<u64> = (0..100).map(|_| new_number() >> 32).collect();
+        assert!(high.len() > 90, "{}", high.len());
+    }
 }

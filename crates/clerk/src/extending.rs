@@ -1,7 +1,7 @@
 //! Passing calls through to extensions of drives (CMU-CS-97-118 section 3.4): a file's name and offsets become drives, objects
 //! and their pieces, with the capabilities that the file manager gives this clerk.
 
-use nasd_client::{Authority, ClientError, DriveClient, PendingExtend};
+use nasd_client::{Authority, ClientError, DriveClient, PendingExtend, interrupt};
 use nasd_protocol::Region;
 use nasd_protocol::drive::{ExtendArguments, Extended, ExtensionOutcome};
 use nasd_types::{ByteRange, DriveId, ObjectName, Rights};
@@ -47,7 +47,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) regions: Vec<Region>,
 }
 
-/// Has several drives work at once, each until it has looked at all that it has, or it is at an end.
+/// Has several drives work at once, each until it has looked at all that it has, or it is at an end. Nothing more is asked once this
+/// thread's waits are to end.
 pub(crate) fn extend_all(
     call: &ExtensionCall,
     asked: Vec<Asked<'_>>,
@@ -67,6 +68,9 @@ pub(crate) fn extend_all(
             if is_over {
                 break;
             }
+            let server = || asked.client.address().to_owned();
+            interrupt::check()
+                .map_err(|_| ClientError::Interrupted { server: server(), may_have_run: true })?;
             pending = asked.begin(call);
         }
     }

@@ -126,6 +126,9 @@ impl FileGrep {
         }
         let Some(chunk) = self.chunks.next() else { return Ok(false) };
         self.take(chunk?, give)?;
+        if self.join.is_done() {
+            self.chunks.end();
+        }
         Ok(true)
     }
 

@@ -145,6 +145,9 @@ impl FileScan {
         let taken = chunk.map_err(FileScanError::from);
         let taken = taken.and_then(|chunk| self.take(chunk, give));
         self.is_over = !matches!(taken, Ok(true));
+        if self.is_over {
+            self.chunks.end();
+        }
         taken
     }
 

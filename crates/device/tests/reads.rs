@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nasd_device::{
     AlignedBuffer, BlockDevice, DeviceError, FRAME_BYTES, FaultPlan, FaultyDevice, FileDevice,
-    FileOptions, Frame, FramePool, FrameRead, MemoryDevice, Queue, ReadPart, SECTOR_BYTES,
-    SeekModel, SeekingDevice,
+    FileOptions, Frame, FramePool, FrameRead, MemoryDevice, Queue, RatedDevice, ReadPart,
+    SECTOR_BYTES, SeekModel, SeekingDevice,
 };
 use proptest::prelude::*;
 
@@ -39,6 +39,7 @@ fn devices(folder: &tempfile::TempDir) -> Vec<Box<dyn BlockDevice>> {
         Box::new(MemoryDevice::new(SECTORS * SECTOR).unwrap()),
         Box::new(SeekingDevice::new(open("counted", Queue::Auto), SeekModel::DISK_7200)),
         Box::new(SeekingDevice::new(open("slept", Queue::Auto), QUICK)),
+        Box::new(RatedDevice::new(open("rated", Queue::Auto), 20_000_000_000)),
     ];
     let mut contents = AlignedBuffer::zeroed((SECTORS * SECTOR) as usize);
     for (sector, bytes) in (0..).zip(contents.chunks_mut(SECTOR_BYTES)) {
@@ -172,7 +173,7 @@ fn a_read_that_fails_fails_alone() {
     let pool = FramePool::new(8).unwrap();
     let mut devices = devices(&folder);
     // The file is cut short behind the devices' back.
-    for name in ["auto", "plain", "counted", "slept"] {
+    for name in ["auto", "plain", "counted", "slept", "rated"] {
         let file = std::fs::File::options().write(true).open(folder.path().join(name)).unwrap();
         file.set_len(100 * SECTOR).unwrap();
     }

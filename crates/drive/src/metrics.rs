@@ -27,6 +27,7 @@ impl Drive {
         self.put_data(&mut page);
         self.put_store(&mut page);
         self.put_scrub(&mut page);
+        self.put_extensions(&mut page);
         self.put_space(&mut page);
         self.put_partitions(&mut page);
         page.into_text()
@@ -141,6 +142,12 @@ impl Drive {
         page.single("nasd_scrub_last_pass_end_seconds", "gauge", help, seconds);
         let help = "Bad data blocks that the last pass found.";
         page.single("nasd_scrub_last_pass_bad_blocks", "gauge", help, pass.bad_blocks);
+    }
+
+    fn put_extensions(&self, page: &mut Page) {
+        let name = "nasd_extension_heavy_threads_total";
+        let help = "Threads of extensions that the system would not have weigh less than others.";
+        page.single(name, "counter", help, self.extensions.workers.heavy_threads());
     }
 
     fn put_space(&self, page: &mut Page) {

@@ -157,7 +157,7 @@ fn control_objects_tell_what_table_4_says() {
     assert_eq!(control.clock_offset, 0);
     assert_eq!((control.skew_past, control.skew_ahead), (window.past_ns, window.ahead_ns));
     let names: Vec<&str> = control.extensions.iter().map(|known| &known.name[..]).collect();
-    assert_eq!(names, ["checksum", "scan", "grep", "prefetch"]);
+    assert_eq!(names, ["checksum", "scan", "grep", "prefetch", "cancel"]);
     assert_eq!(control.block_size, 4096);
     let summary = control.partitions[0];
     assert_eq!((summary.partition, summary.state), (PARTITION, PartitionState::Ready));

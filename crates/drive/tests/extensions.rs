@@ -73,8 +73,9 @@ fn a_drive_lists_its_extensions_and_runs_them() {
     let scan = Listed { number: 2, name: "scan".to_owned(), revision: 1 };
     let grep = Listed { number: 3, name: "grep".to_owned(), revision: 1 };
     let prefetch = Listed { number: 4, name: "prefetch".to_owned(), revision: 1 };
+    let cancel = Listed { number: 5, name: "cancel".to_owned(), revision: 1 };
     let bad = Listed { number: BAD, name: "bad".to_owned(), revision: 3 };
-    assert_eq!(listed, [checksum, scan, grep, prefetch, bad]);
+    assert_eq!(listed, [checksum, scan, grep, prefetch, cancel, bad]);
 
     let data = pattern(3, 9_500_000);
     let name = drive.object_with(&data[..4_000_000]);

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use common::*;
 use nasd_drive::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 use nasd_protocol::Region;
+use nasd_protocol::cancelling;
 use nasd_protocol::drive::{
-    DriveControl, ExtendArguments, ExtensionWork, Procedure, ReadArguments,
+    DriveControl, ExtendArguments, Extended, ExtensionOutcome, ExtensionWork, Procedure,
+    ReadArguments,
 };
 use nasd_types::{ObjectId, ObjectName, Protection, Rights};
 use nasd_xdr::from_bytes;
@@ -75,6 +77,20 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+fn asked(name: ObjectName, job: u64, arguments: Vec<u8>) -> ExtendArguments {
+    ExtendArguments {
+        name,
+        regions: vec![Region::single(0, 1000)],
+        rights: Rights::READ,
+        extension: NUMBER,
+        revision: 1,
+        job,
+        bytes_left: 1000 + 100 * job,
+        most: 1000,
+        arguments,
+    }
+}
+
 /// Sends a call over a connection of its own.
 fn call(
     drive: &TestDrive,
@@ -83,17 +99,7 @@ fn call(
     arguments: Vec<u8>,
     hidden: bool,
 ) -> TcpStream {
-    let arguments = ExtendArguments {
-        name,
-        regions: vec![Region::single(0, 1000)],
-        rights: Rights::READ,
-        extension: NUMBER,
-        revision: 1,
-        job,
-        bytes_left: 100 * job,
-        most: 1000,
-        arguments,
-    };
+    let arguments = asked(name, job, arguments);
     let request = Request::new(Procedure::Extend, &arguments, Signer::working());
     let protection = if hidden {
         Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS
@@ -120,7 +126,7 @@ fn what_runs_and_waits_is_told_and_stopped_when_its_callers_go() {
         .iter()
         .map(|job| (job.job, job.running, job.waiting, job.bytes_left, job.memory_bytes))
         .collect();
-    assert_eq!(jobs, [(7, 1, 0, 700, 40 << 20), (8, 0, 1, 800, 0)]);
+    assert_eq!(jobs, [(7, 1, 0, 1700, 40 << 20), (8, 0, 1, 1800, 0)]);
     let job = told.jobs[0];
     assert_eq!((job.extension, job.partition, job.object), (NUMBER, name.partition, name.object));
     assert_eq!(job.object_bytes, 5000);
@@ -139,6 +145,50 @@ fn what_runs_and_waits_is_told_and_stopped_when_its_callers_go() {
     wait_until("all is over", || work(&drive).granted_bytes == 0);
     assert_eq!(work(&drive).jobs, []);
     assert_eq!(lasts.ended.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_job_that_is_given_up_is_stopped_though_its_caller_is_there() {
+    let lasts = Arc::new(Lasts::default());
+    let drive = TestDrive::extended(vec![Arc::clone(&lasts) as Arc<dyn Extension>]);
+    let name = drive.object_with(&pattern(1, 5000));
+    let extend = |arguments: &ExtendArguments| -> Extended {
+        drive.by(Signer::working(), Procedure::Extend, arguments).take()
+    };
+    let long = || asked(name, 7, Lasts::arguments(600_000, 40));
+    let cancel = |job, extension| ExtendArguments {
+        extension: cancelling::NUMBER,
+        revision: cancelling::REVISION,
+        ..asked(name, job, cancelling::encode(extension))
+    };
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| extend(&long()));
+        wait_until("it runs", || work(&drive).granted_bytes > 0);
+        let waiting = scope.spawn(|| extend(&long()));
+        wait_until("it waits", || work(&drive).jobs.iter().any(|job| job.waiting == 1));
+        // Another job, and another extension's of that number, are other things.
+        for other in [cancel(8, NUMBER), cancel(7, NUMBER + 1)] {
+            assert_eq!(extend(&other).outcome, ExtensionOutcome::Done);
+        }
+        // So is a job of another caller that has drawn the same number.
+        let other = Signer::capability(&drive.capability(name));
+        assert_eq!(drive.by(other, Procedure::Extend, &cancel(7, NUMBER)).status, None);
+        let told = work(&drive).jobs;
+        assert_eq!((told.len(), told[0].running, told[0].waiting), (1, 1, 1));
+        let told = extend(&cancel(7, NUMBER));
+        assert_eq!((told.outcome, told.position), (ExtensionOutcome::Done, 1000));
+        for call in [running, waiting] {
+            assert_eq!(call.join().unwrap().outcome, ExtensionOutcome::Stopped);
+        }
+    });
+    wait_until("its memory is free", || work(&drive).granted_bytes == 0);
+    // What comes late is not begun.
+    assert_eq!(extend(&long()).outcome, ExtensionOutcome::Stopped);
+    assert_eq!(lasts.stopped.load(Ordering::Relaxed), 1);
+    let short = asked(name, 9, Lasts::arguments(0, 1));
+    assert_eq!(extend(&short).outcome, ExtensionOutcome::Done);
+    let refused = ExtendArguments { arguments: vec![1], ..cancel(7, NUMBER) };
+    assert_eq!(extend(&refused).outcome, ExtensionOutcome::Refused);
 }
 
 #[test]

@@ -448,7 +448,7 @@ pub struct DriveServeArguments {
     #[arg(long, default_value = "256M", value_parser = parse_size)]
     pub cache: u64,
     /// Read from the device no more than so many bytes a second, to measure as with a slower one.
-    #[arg(long, value_name = "BYTES", value_parser = parse_size, hide = true)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, hide = true, conflicts_with = "emulate_disk")]
     pub device_rate: Option<u64>,
     /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
     /// who can reach it.
@@ -558,6 +558,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_device_is_made_slow_in_one_way_alone() {
+        let parsed = |more: &[&str]| {
+            let serve = ["nasd", "drive", "serve", "device", "--cell", "cell"];
+            Arguments::try_parse_from(serve.iter().chain(more)).map(drop)
+        };
+        let both = parsed(&["--device-rate", "1G", "--emulate-disk"]).unwrap_err();
+        assert_eq!(both.kind(), clap::error::ErrorKind::ArgumentConflict);
+        for one in [&["--device-rate", "1G"][..], &["--emulate-disk"]] {
+            assert!(parsed(one).err().is_none_or(|error| error.kind() != both.kind()));
+        }
     }
 
     #[test]

@@ -281,6 +281,14 @@ fn top_lists_what_extensions_do_until_whoever_wants_it_is_gone() {
     assert!(["running", "waiting"].contains(&job["state"].as_str().unwrap()), "{job}");
     let bytes = |of: &str| job[of].as_u64().unwrap();
     assert!(bytes("bytes_left") > 0 && bytes("running") + bytes("waiting") > 0, "{job}");
+    // Once its speed was measured the screen tells how long it takes.
+    wait_until("it is estimated", || {
+        let screen = text(&cell.nasd(&["top", "--once", "--interval", "0.1"]));
+        let mut lines = screen.lines().skip_while(|line| !line.starts_with("drive what "));
+        let Some(head) = lines.next() else { return false };
+        let end = head.find("takes").unwrap() + "takes".len();
+        lines.next().unwrap()[..end].ends_with(" s")
+    });
     scanning.kill().unwrap();
     scanning.wait().unwrap();
     wait_until("no job", || jobs(&cell).is_empty());

@@ -3,6 +3,7 @@
 //! * [`auth`]: credentials and verifiers of the NASD flavor: which key, capability, nonce, digest.
 //! * [`drive`]: what a drive answers, one file an operation.
 //! * [`manager`]: what the file manager answers, one file an operation.
+//! * [`cancelling`]: how jobs of extensions are given up.
 //! * [`packing`]: answers of extensions that are packed.
 //! * [`range_locks`]: what locks on bytes mean.
 //! * [`region`]: which bytes a read or write means.
@@ -17,6 +18,7 @@
 //! shows the bytes. Not here: who may do what (`nasd-drive`, `nasd-capability`), and sockets.
 
 pub mod auth;
+pub mod cancelling;
 pub mod drive;
 pub mod limits;
 pub mod manager;

@@ -34,6 +34,11 @@ use sessions::FakeSessions;
 /// Drives are numbered from here.
 const FIRST_DRIVE: u64 = 0xd0;
 
+/// What extensions of all drives do with some ranges.
+pub type Extends = Arc<
+    dyn Fn(&[ByteRange], &ExtensionCall) -> Result<Vec<ExtendedPart>, ClerkError> + Send + Sync,
+>;
+
 /// The whole cell: the file manager, and its drives.
 pub struct FakeCell {
     drives: Vec<FakeDrive>,
@@ -52,6 +57,7 @@ pub struct FakeCell {
     /// How long a new capability is good; they are good for a day at first.
     capability_seconds: AtomicU64,
     drives_ahead: AtomicI64,
+    extends: Mutex<Option<Extends>>,
 }
 
 impl FakeCell {
@@ -72,6 +78,7 @@ impl FakeCell {
             uncommitted: AtomicBool::new(false),
             capability_seconds: AtomicU64::new(86400),
             drives_ahead: AtomicI64::new(0),
+            extends: Mutex::default(),
         };
         cell.make_root();
         Arc::new(cell)
@@ -119,6 +126,11 @@ impl FakeCell {
     /// Sets the drives' clocks so far ahead of this host's, in seconds.
     pub fn set_drives_ahead(&self, seconds: i64) {
         self.drives_ahead.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Gives the drives extensions; they have none at first.
+    pub fn set_extends(&self, extends: Extends) {
+        *self.extends.lock().unwrap_or_else(PoisonError::into_inner) = Some(extends);
     }
 
     /// What the drives' clocks show.
@@ -244,10 +256,12 @@ impl Objects for FakeCell {
     fn extend(
         &self,
         _grant: &Grant,
-        _ranges: &[ByteRange],
-        _call: &ExtensionCall,
+        ranges: &[ByteRange],
+        call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
-        Err(ClerkError::Drive(Status::NoSuchExtension))
+        let extends = self.extends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let extends = extends.ok_or(ClerkError::Drive(Status::NoSuchExtension))?;
+        extends(ranges, call)
     }
 
     fn drive_time(&self, _grant: &Grant) -> Timestamp {

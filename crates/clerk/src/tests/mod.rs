@@ -2,6 +2,7 @@
 
 mod appends;
 mod capabilities;
+mod chunks;
 mod copies;
 mod failures;
 mod hints;

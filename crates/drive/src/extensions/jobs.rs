@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use nasd_types::ObjectName;
+use nasd_types::{AuditId, ObjectName};
 
 /// What an extension is taken to look at in a second before it has been measured, in bytes.
 const FIRST_SPEED: f64 = 1e9;
@@ -16,6 +16,10 @@ const LEAST_BYTES: u64 = 64 << 10;
 
 /// A job that has looked at so many bytes is known by its own speed: filters are unlike each other.
 const OWN_BYTES: u64 = 4 << 20;
+
+/// A job may look at so much more than it was to before it is not believed any more, as a part of that: answers are lost, and
+/// files grow.
+const MORE: u64 = 4;
 
 /// A second of waiting makes up for so many seconds of work.
 const AGING: f64 = 0.5;
@@ -33,6 +37,8 @@ const MOST: usize = 256;
 /// Which job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobName {
+    /// By whom, as his capability says: callers of other hosts may draw the same number.
+    pub(crate) caller: AuditId,
     /// The extension's number.
     pub(crate) extension: u32,
     /// Drawn by the caller.
@@ -54,12 +60,16 @@ pub(super) struct Jobs {
 pub(super) struct Job {
     /// When its first call came.
     pub(super) since: f64,
+    /// Bytes that it was to look at in all, as its first calls said.
+    promised: u64,
     /// Bytes that it has looked at, in calls that are over.
     pub(super) bytes: u64,
     /// How long that took.
     seconds: f64,
     waiting: usize,
     running: usize,
+    /// Its caller has given it up: none of its calls is begun any more.
+    is_given_up: bool,
     /// Since when nothing of it has run, or come.
     still_since: f64,
     /// Seconds of work that its waiting makes up for, up to `still_since`.
@@ -67,6 +77,20 @@ pub(super) struct Job {
 }
 
 impl Job {
+    fn new(now: f64) -> Job {
+        Job {
+            since: now,
+            promised: 0,
+            bytes: 0,
+            seconds: 0.0,
+            waiting: 0,
+            running: 0,
+            is_given_up: false,
+            still_since: now,
+            credit: 0.0,
+        }
+    }
+
     fn waits(&self) -> bool {
         self.waiting > 0 && self.running == 0
     }
@@ -85,21 +109,31 @@ impl Job {
 }
 
 impl Jobs {
-    /// A call of a job has come.
-    pub(super) fn came(&mut self, name: JobName, now: f64) {
+    /// A call of a job has come, which is said to have so many bytes left.
+    pub(super) fn came(&mut self, name: JobName, bytes_left: u64, now: f64) {
         if !self.known.contains_key(&name) {
             self.forget(now);
         }
-        let new = Job {
-            since: now,
-            bytes: 0,
-            seconds: 0.0,
-            waiting: 0,
-            running: 0,
-            still_since: now,
-            credit: 0.0,
-        };
-        self.known.entry(name).or_insert(new).change(now, |job| job.waiting += 1);
+        self.known.entry(name).or_insert(Job::new(now)).change(now, |job| {
+            job.waiting += 1;
+            // Its first calls come in any order.
+            if job.bytes == 0 {
+                job.promised = job.promised.max(bytes_left);
+            }
+        });
+    }
+
+    /// A job is given up. That is known for a while: some of its calls may be on their way.
+    pub(super) fn give_up(&mut self, name: JobName, now: f64) {
+        if !self.known.contains_key(&name) {
+            self.forget(now);
+        }
+        self.known.entry(name).or_insert(Job::new(now)).change(now, |job| job.is_given_up = true);
+    }
+
+    /// Whether a job was given up.
+    pub(super) fn is_given_up(&self, name: &JobName) -> bool {
+        self.known.get(name).is_some_and(|job| job.is_given_up)
     }
 
     /// A call that has come is not begun.
@@ -144,6 +178,16 @@ impl Jobs {
         own.or_else(|| self.speeds.get(&name.extension).copied())
     }
 
+    /// Bytes that a job has left, of which it says so many, if its calls that run have looked at so many. One that has looked at
+    /// far more than it was to is taken to have as much left as that: its word says nothing.
+    pub(super) fn left(&self, name: &JobName, told: u64, looked_at: u64) -> u64 {
+        let left = told.saturating_sub(looked_at);
+        let Some(job) = self.known.get(name) else { return left };
+        let done = job.bytes.saturating_add(looked_at);
+        let is_believed = done <= job.promised.saturating_add(job.promised / MORE);
+        if is_believed { left } else { left.max(done) }
+    }
+
     /// How long a job takes for so many bytes.
     pub(super) fn seconds(&self, name: &JobName, bytes: u64) -> f64 {
         bytes as f64 / self.speed(name).unwrap_or(FIRST_SPEED).max(1.0)
@@ -172,14 +216,14 @@ mod tests {
 
     fn job(extension: u32, number: u64) -> JobName {
         let object = ObjectName { partition: PartitionId(1), object: ObjectId(1000) };
-        JobName { extension, number, object }
+        JobName { caller: AuditId(7), extension, number, object }
     }
 
     #[test]
     fn a_job_is_known_by_its_own_speed_and_others_by_their_extensions() {
         let mut jobs = Jobs::default();
         assert_eq!(jobs.seconds(&job(1, 1), 2_000_000_000), 2.0);
-        jobs.came(job(1, 1), 0.0);
+        jobs.came(job(1, 1), 0, 0.0);
         jobs.begun(&job(1, 1), 0.0);
         jobs.ended(&job(1, 1), 1.0, 100_000_000, 1.0);
         assert_eq!(jobs.seconds(&job(1, 2), 100_000_000), 1.0);
@@ -196,12 +240,12 @@ mod tests {
     #[test]
     fn waiting_is_kept_from_call_to_call_and_used_up_by_work() {
         let (mut jobs, name) = (Jobs::default(), job(1, 1));
-        jobs.came(name, 10.0);
+        jobs.came(name, 0, 10.0);
         assert_eq!(jobs.credit(&name, 14.0, 0.0), 2.0);
         jobs.begun(&name, 14.0);
         assert_eq!(jobs.credit(&name, 20.0, 0.0), 2.0, "it does not wait");
         assert_eq!(jobs.credit(&name, 20.0, 0.5), 0.5);
-        jobs.came(name, 14.2);
+        jobs.came(name, 0, 14.2);
         jobs.ended(&name, 14.5, 1 << 20, 0.5);
         assert_eq!(jobs.credit(&name, 15.5, 0.0), 1.0, "another of its calls waits");
         jobs.went(&name, 15.5);
@@ -210,16 +254,45 @@ mod tests {
     }
 
     #[test]
+    fn callers_that_draw_the_same_number_have_jobs_of_their_own() {
+        let (mut jobs, name) = (Jobs::default(), job(1, 1));
+        let other = JobName { caller: AuditId(8), ..name };
+        jobs.came(name, 100 << 20, 0.0);
+        jobs.came(other, 100 << 20, 4.0);
+        jobs.begun(&other, 4.0);
+        jobs.ended(&other, 5.0, 100 << 20, 1.0);
+        assert_eq!((jobs.credit(&name, 4.0, 0.0), jobs.credit(&other, 4.0, 0.0)), (2.0, 0.0));
+        assert_eq!(jobs.get(&name).map(|job| (job.since, job.bytes)), Some((0.0, 0)));
+        assert_eq!(jobs.get(&other).map(|job| (job.since, job.bytes)), Some((4.0, 100 << 20)));
+    }
+
+    #[test]
+    fn who_looks_at_more_than_he_said_has_as_much_left() {
+        let (mut jobs, name) = (Jobs::default(), job(1, 1));
+        // The second chunk may come before the first.
+        jobs.came(name, 600, 0.0);
+        jobs.came(name, 1000, 0.0);
+        jobs.ended(&name, 1.0, 900, 1.0);
+        assert_eq!(jobs.left(&name, 100, 60), 40);
+        jobs.came(name, u64::MAX, 1.0);
+        jobs.ended(&name, 1.0, 350, 1.0);
+        assert_eq!(jobs.left(&name, 1, 0), 1, "something may have been done twice");
+        jobs.ended(&name, 1.0, 1, 1.0);
+        assert_eq!((jobs.left(&name, 1, 0), jobs.left(&name, 1, 49)), (1251, 1300));
+        assert_eq!(jobs.left(&name, 5000, 0), 5000);
+    }
+
+    #[test]
     fn jobs_that_are_over_are_forgotten() {
         let mut jobs = Jobs::default();
         for number in 0..2000 {
-            jobs.came(job(1, number), 0.0);
+            jobs.came(job(1, number), 0, 0.0);
             if number > 0 {
                 jobs.went(&job(1, number), 0.0);
             }
         }
         assert!(jobs.known.len() <= MOST);
-        jobs.came(job(1, 5000), KEPT + 1.0);
+        jobs.came(job(1, 5000), 0, KEPT + 1.0);
         let known: Vec<u64> = jobs.known.keys().map(|name| name.number).collect();
         assert_eq!(known, [0, 5000]);
     }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nasd_protocol::Status;
+use nasd_protocol::cancelling;
 use nasd_protocol::drive::Extension as Listed;
 use nasd_protocol::limits::{MAX_EXTENSIONS, MAX_TEXT_BYTES};
 use nasd_types::{ByteRange, Rights};
@@ -32,6 +33,7 @@ use crate::prefetching;
 
 pub use checksum::Checksum;
 pub use grep::Grep;
+pub(crate) use jobs::JobName;
 pub(crate) use reach::Bytes;
 pub use reach::{Chunk, Reach};
 pub use scan::Scan;
@@ -154,10 +156,11 @@ impl Extensions {
         extension: Arc<dyn Extension>,
     ) -> Result<(), RegistrationError> {
         let Description { number, name, .. } = extension.description();
-        if self.known.contains_key(&number) || number == prefetching::listed().number {
+        let not_run = not_run();
+        if self.known.contains_key(&number) || not_run.iter().any(|own| own.number == number) {
             return Err(RegistrationError::Twice(number));
         }
-        if self.known.len() + 1 >= MAX_EXTENSIONS {
+        if self.known.len() + not_run.len() >= MAX_EXTENSIONS {
             return Err(RegistrationError::TooMany);
         }
         if name.len() > MAX_TEXT_BYTES {
@@ -179,10 +182,16 @@ impl Extensions {
             Listed { number, name: name.to_owned(), revision }
         };
         let mut list: Vec<Listed> = self.known.values().map(listed).collect();
-        list.push(prefetching::listed());
+        list.extend(not_run());
         list.sort_unstable_by_key(|listed| listed.number);
         list
     }
+}
+
+/// Those which no thread of extensions runs: what they are told is taken down, or done at once.
+fn not_run() -> [Listed; 2] {
+    let (number, revision) = (cancelling::NUMBER, cancelling::REVISION);
+    [prefetching::listed(), Listed { number, name: "cancel".to_owned(), revision }]
 }
 
 impl fmt::Debug for Extensions {

@@ -7,6 +7,14 @@ use super::jobs::{JobName, Jobs};
 /// jobs that are alike would take turns.
 const MARGIN: f64 = 0.5;
 
+/// Who has waited for longer than so many seconds is put in front: callers wait for an answer no longer than half a minute, and would
+/// have nothing of a call that is begun then.
+const OVERDUE: f64 = 5.0;
+
+/// One of those is put in front no sooner than so many seconds after the one before, so that short jobs wait little however many
+/// there are.
+const BETWEEN_OVERDUE: f64 = 0.08;
+
 /// Calls that wait, with `T` for each. All times are in seconds.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
@@ -14,11 +22,15 @@ pub(super) struct Queue<T> {
     jobs: Jobs,
     /// Bytes that no call has been granted.
     free_bytes: usize,
+    /// When somebody was put in front last, for having waited long.
+    put_in_front: f64,
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
     need: Need,
+    /// When it came.
+    since: f64,
     what: T,
 }
 
@@ -37,48 +49,92 @@ pub(crate) struct Need {
 
 impl<T> Queue<T> {
     pub(super) fn new(memory_bytes: usize) -> Queue<T> {
-        Queue { waiting: Vec::new(), jobs: Jobs::default(), free_bytes: memory_bytes }
+        Queue {
+            waiting: Vec::new(),
+            jobs: Jobs::default(),
+            free_bytes: memory_bytes,
+            put_in_front: f64::NEG_INFINITY,
+        }
     }
 
     /// A call has come.
     pub(super) fn push(&mut self, need: Need, now: f64, what: T) {
-        self.jobs.came(need.job, now);
-        self.waiting.push(Waiting { need, what });
+        self.jobs.came(need.job, need.bytes_left, now);
+        self.waiting.push(Waiting { need, since: now, what });
     }
 
     /// Which call is begun now: that which comes first of all, if there is memory for it. Its memory is granted.
     pub(super) fn next(&mut self, now: f64) -> Option<(Need, T)> {
+        let overdue = self.overdue(now);
+        let first = overdue.or_else(|| self.first(now))?;
+        // Nobody overtakes one that waits for memory: it might wait for ever.
+        self.free_bytes = self.free_bytes.checked_sub(self.waiting[first].need.memory_bytes)?;
+        if overdue.is_some() {
+            self.put_in_front = now;
+        }
+        let Waiting { need, what, .. } = self.waiting.remove(first);
+        self.jobs.begun(&need.job, now);
+        Some((need, what))
+    }
+
+    /// Who is put in front for having waited long, if that is to be now: the one that has waited longest.
+    fn overdue(&self, now: f64) -> Option<usize> {
+        if now - self.put_in_front < BETWEEN_OVERDUE {
+            return None;
+        }
+        let since = |at: &usize| self.waiting[*at].since;
+        let first =
+            (0..self.waiting.len()).min_by(|one, other| since(one).total_cmp(&since(other)));
+        first.filter(|at| now - since(at) > OVERDUE)
+    }
+
+    /// That of which the job will be over first.
+    fn first(&self, now: f64) -> Option<usize> {
         let rank = |waiting: &Waiting<T>| self.rank(waiting, now);
         let first = self.waiting.iter().min_by(|one, other| rank(one).total_cmp(&rank(other)))?;
         // Of its job's calls that with most behind it, which is the first one in the file.
         let job = first.need.job;
         let of_job = self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.need.job == job);
-        let (first, _) = of_job.rev().max_by_key(|(_, waiting)| waiting.need.bytes_left)?;
-        // Nobody overtakes one that waits for memory: it might wait for ever.
-        self.free_bytes = self.free_bytes.checked_sub(self.waiting[first].need.memory_bytes)?;
-        let Waiting { need, what } = self.waiting.remove(first);
-        self.jobs.begun(&need.job, now);
-        Some((need, what))
+        of_job.rev().max_by_key(|(_, waiting)| waiting.need.bytes_left).map(|(at, _)| at)
     }
 
     /// A call that waits is not to be begun, if it is there.
     pub(super) fn remove(&mut self, now: f64, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.waiting.iter().position(|waiting| is_it(&waiting.what))?;
-        let Waiting { need, what } = self.waiting.remove(at);
+        let Waiting { need, what, .. } = self.waiting.remove(at);
         self.jobs.went(&need.job, now);
         Some(what)
     }
 
+    /// A job is given up: its calls that wait are not to be begun.
+    pub(super) fn give_up(&mut self, name: &JobName, now: f64) -> Vec<T> {
+        self.jobs.give_up(*name, now);
+        let is_it = |waiting: &mut Waiting<T>| waiting.need.job == *name;
+        let given_up: Vec<Waiting<T>> = self.waiting.extract_if(.., is_it).collect();
+        given_up.iter().for_each(|waiting| self.jobs.went(&waiting.need.job, now));
+        given_up.into_iter().map(|waiting| waiting.what).collect()
+    }
+
     /// Seconds of work that its job has still to do, less what waiting makes up for.
     fn rank(&self, waiting: &Waiting<T>, now: f64) -> f64 {
-        let Need { job, bytes_left, .. } = &waiting.need;
-        self.jobs.seconds(job, *bytes_left) - self.jobs.credit(job, now, 0.0)
+        let job = &waiting.need.job;
+        self.seconds_left(&waiting.need, 0) - self.jobs.credit(job, now, 0.0)
+    }
+
+    /// Whether somebody is to be put in front for having waited long.
+    pub(super) fn has_overdue(&self, now: f64) -> bool {
+        self.overdue(now).is_some()
+    }
+
+    /// Seconds of work that the job of a call has left which has looked at so many bytes.
+    pub(super) fn seconds_left(&self, need: &Need, looked_at: u64) -> f64 {
+        self.jobs.seconds(&need.job, self.jobs.left(&need.job, need.bytes_left, looked_at))
     }
 
     /// Whether somebody waits whose job will be over well before that of a call which has run for some seconds, and has
     /// looked at so many bytes.
     pub(super) fn has_shorter(&self, need: &Need, now: f64, run: f64, looked_at: u64) -> bool {
-        let left = self.jobs.seconds(&need.job, need.bytes_left.saturating_sub(looked_at));
+        let left = self.seconds_left(need, looked_at);
         let own = left - self.jobs.credit(&need.job, now, run);
         let mut others = self.waiting.iter().filter(|waiting| waiting.need.job != need.job);
         others.any(|waiting| self.rank(waiting, now) < own - MARGIN * left)
@@ -88,6 +144,11 @@ impl<T> Queue<T> {
     pub(super) fn ended(&mut self, need: &Need, now: f64, bytes: u64, seconds: f64) {
         self.free_bytes += need.memory_bytes;
         self.jobs.ended(&need.job, now, bytes, seconds);
+    }
+
+    /// A call that is not over has so many bytes less.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.free_bytes += bytes;
     }
 
     /// How many wait.
@@ -114,13 +175,13 @@ impl<T> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nasd_types::{ObjectId, ObjectName, PartitionId};
+    use nasd_types::{AuditId, ObjectId, ObjectName, PartitionId};
 
     const GB: u64 = 1_000_000_000;
 
     fn need(extension: u32, number: u64, bytes_left: u64) -> Need {
         let object = ObjectName { partition: PartitionId(1), object: ObjectId(1000) };
-        let job = JobName { extension, number, object };
+        let job = JobName { caller: AuditId(7), extension, number, object };
         Need { job, object_bytes: 0, bytes_left, memory_bytes: 10 }
     }
 
@@ -221,6 +282,41 @@ mod tests {
         assert!(queue.has_shorter(&running, 0.52, 0.52, GB / 2));
         queue.ended(&running, 0.52, GB / 2, 0.52);
         assert_eq!(queue.next(0.52).unwrap().1, 7);
+    }
+
+    #[test]
+    fn who_has_waited_long_is_put_in_front_but_not_all_at_once() {
+        let mut queue = Queue::new(1000);
+        // Also a later part of a job of which others go first.
+        queue.push(need(1, 1, 9 * GB), 0.0, 9);
+        queue.push(need(1, 1, 900 * GB), 0.1, 900);
+        queue.push(need(1, 2, GB / 2), 5.0, 2);
+        assert!(!queue.has_overdue(5.0) && queue.has_overdue(5.2));
+        assert_eq!(queue.next(5.2).unwrap().1, 9);
+        // One more is due, and makes room for a short one.
+        assert!(!queue.has_overdue(5.21));
+        assert_eq!(queue.next(5.21).unwrap().1, 2);
+        queue.push(need(1, 3, GB / 20), 5.21, 3);
+        assert!(queue.has_overdue(5.3));
+        assert_eq!(queue.next(5.3).unwrap().1, 900);
+        assert_eq!(queue.next(5.3).unwrap().1, 3);
+    }
+
+    #[test]
+    fn a_lie_about_what_is_left_gains_little() {
+        let mut queue = Queue::new(1000);
+        queue.push(need(1, 0, 2 * GB), 0.0, "honest");
+        let mut looked_at = 0;
+        loop {
+            queue.push(need(1, 1, GB / 100), 0.0, "liar");
+            let (begun, who) = queue.next(0.0).unwrap();
+            if who == "honest" {
+                break;
+            }
+            looked_at += GB / 10;
+            queue.ended(&begun, 0.0, GB / 10, 0.1);
+            assert!(looked_at < 3 * GB, "it goes before for ever");
+        }
     }
 
     #[test]

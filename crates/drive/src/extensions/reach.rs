@@ -72,6 +72,8 @@ pub(super) struct Signals {
     is_to_end_soon: AtomicBool,
     /// Whether the extension has told that it is at work since that was asked last.
     is_at_work: AtomicBool,
+    /// Bytes that were handed over.
+    handed: AtomicU64,
     /// Bytes of the pieces that it has looked at, as far as it shows by what it asks for.
     looked_at: AtomicU64,
 }
@@ -148,7 +150,14 @@ impl Reach {
         }
         self.asks.send(Ask::Read(range)).map_err(|_| ExtensionError::Stopped)?;
         let answer = self.answers.recv().map_err(|_| ExtensionError::Stopped)?;
-        answer.map_err(ExtensionError::Object)
+        let chunk = answer.map_err(ExtensionError::Object)?;
+        self.signals.handed.fetch_add(chunk.len(), Ordering::Relaxed);
+        Ok(chunk)
+    }
+
+    /// How many bytes the extension was handed so far.
+    pub(super) fn handed(&self) -> u64 {
+        self.signals.handed.load(Ordering::Relaxed)
     }
 
     /// It is over.

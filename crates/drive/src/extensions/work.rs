@@ -53,7 +53,7 @@ fn entry<'a>(
     need: &Need,
     (known, drive, now): (&Jobs, DriveId, f64),
 ) -> &'a mut ExtensionJob {
-    let JobName { extension, number, object } = need.job;
+    let JobName { extension, number, object, .. } = need.job;
     let before = known.get(&need.job);
     let job = jobs.entry(need.job).or_insert_with(|| ExtensionJob {
         drive,
@@ -70,6 +70,6 @@ fn entry<'a>(
         bytes_per_second: known.speed(&need.job).unwrap_or(0.0) as u64,
         memory_bytes: 0,
     });
-    job.bytes_left = job.bytes_left.max(need.bytes_left);
+    job.bytes_left = job.bytes_left.max(known.left(&need.job, need.bytes_left, 0));
     job
 }

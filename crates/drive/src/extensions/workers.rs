@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nasd_protocol::Status;
-use nasd_types::{ByteRange, ObjectName};
+use nasd_types::{AuditId, ByteRange, ObjectName};
 
 use super::jobs::JobName;
 use super::queue::{Need, Queue};
@@ -53,11 +54,13 @@ pub(crate) struct Job<'a> {
     pub(crate) call: ExtensionCall,
     /// What it is done with.
     pub(crate) name: ObjectName,
+    /// Who calls, as his capability says; 0 for keys.
+    pub(crate) caller: AuditId,
     /// Drawn by the caller: the same in all calls of a job.
     pub(crate) number: u64,
     /// How long the object is.
     pub(crate) object_bytes: u64,
-    /// Bytes that its job has still to look at.
+    /// Bytes that its job has still to look at, by what its caller says.
     pub(crate) bytes_left: u64,
     /// Bytes of memory that it takes.
     pub(crate) memory_bytes: usize,
@@ -78,6 +81,8 @@ pub(super) struct Shared {
     most_threads: usize,
     patience: Duration,
     started: Instant,
+    /// Threads that weigh as much as all else, since the system would not have it otherwise.
+    heavy_threads: AtomicU64,
 }
 
 pub(super) struct State {
@@ -107,6 +112,25 @@ pub(super) struct Running {
     is_lost: bool,
 }
 
+impl Job<'_> {
+    /// What is known of it before it is begun.
+    fn need(&self, extension: u32) -> Need {
+        let (caller, number, object) = (self.caller, self.number, self.name);
+        let object_bytes = self.object_bytes;
+        // It has at least what it asks for now to look at, and no more than the rest of the object, which may be a part of its file.
+        let pieces = &self.call.pieces;
+        let now = bytes_before(pieces, object_bytes);
+        let begin = pieces.first().map_or(0, |piece| piece.offset);
+        let most = object_bytes.saturating_sub(begin).max(now);
+        Need {
+            job: JobName { caller, extension, number, object },
+            object_bytes,
+            bytes_left: self.bytes_left.clamp(now, most),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
 impl Workers {
     pub(crate) fn new(memory_bytes: usize) -> Workers {
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -130,6 +154,7 @@ impl Workers {
             most_threads,
             patience,
             started: Instant::now(),
+            heavy_threads: AtomicU64::new(0),
         };
         Workers { shared: Arc::new(shared) }
     }
@@ -137,6 +162,23 @@ impl Workers {
     /// Bytes of memory that there are for all calls.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.shared.memory_bytes
+    }
+
+    /// Gives up a job: its calls that run are stopped, those that wait are not begun, nor are those that come yet.
+    pub(crate) fn give_up(&self, name: &JobName) {
+        let mut state = self.shared.lock();
+        for Waiting { reach, .. } in state.queue.give_up(name, self.shared.now()) {
+            reach.end(End::Told(Err(ExtensionError::Stopped)));
+        }
+        let running = state.running.values().filter(|running| running.need.job == *name);
+        running.for_each(|running| running.signals.stop());
+        // They may have stood before others, for want of memory.
+        self.shared.work.notify_all();
+    }
+
+    /// Threads that were begun and weigh as much as those of plain reads and writes.
+    pub(crate) fn heavy_threads(&self) -> u64 {
+        self.shared.heavy_threads.load(Ordering::Relaxed)
     }
 
     /// Runs an extension, and hands it what it asks for. What nobody waits for any more is not begun, or stopped.
@@ -150,13 +192,7 @@ impl Workers {
         if is_left() {
             return Err(Failure::Told(ExtensionError::Stopped));
         }
-        let name = JobName { extension, number: job.number, object: job.name };
-        let need = Need {
-            job: name,
-            object_bytes: job.object_bytes,
-            bytes_left: job.bytes_left,
-            memory_bytes: job.memory_bytes,
-        };
+        let need = job.need(extension);
         let (reach, server) = pair(&job.call.pieces, job.object_bytes);
         let signals = Arc::clone(&server.signals);
         let waiting = |number| Waiting {
@@ -199,6 +235,17 @@ impl fmt::Debug for Workers {
     }
 }
 
+impl State {
+    /// Whether a call is the one whose job has most left of all that run.
+    fn has_longest(&self, number: u64) -> bool {
+        let left =
+            |running: &Running| self.queue.seconds_left(&running.need, running.signals.looked_at());
+        let running = self.running.iter().filter(|(_, running)| !running.is_lost);
+        let longest = running.max_by(|(_, one), (_, other)| left(one).total_cmp(&left(other)));
+        longest.is_some_and(|(longest, _)| *longest == number)
+    }
+}
+
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // No extension runs with it.
@@ -219,6 +266,9 @@ impl Shared {
         let mut state = self.lock();
         if state.lost.get(&need.job.extension).is_some_and(|lost| *lost >= MOST_LOST) {
             return Err(Failure::NeverEnds);
+        }
+        if state.queue.jobs().is_given_up(&need.job) {
+            return Err(Failure::Told(ExtensionError::Stopped));
         }
         let number = state.next_number;
         state.next_number += 1;
@@ -248,15 +298,17 @@ impl Shared {
         state.running.get(&number).is_some_and(|running| self.now() - running.since >= patience)
     }
 
-    /// A call that has run for a while comes to an end, if somebody waits whose job takes less.
+    /// A call that has run for a while comes to an end, if somebody waits whose job takes less, or who has waited long.
     fn preempt(&self, number: u64) -> Look {
         let state = self.lock();
         let now = self.now();
         if let Some(running) = state.running.get(&number) {
             let (run, looked_at) = (now - running.since, running.signals.looked_at());
-            if run >= SLICE.as_secs_f64()
-                && state.queue.has_shorter(&running.need, now, run, looked_at)
-            {
+            let is_to_end = || {
+                state.queue.has_shorter(&running.need, now, run, looked_at)
+                    || state.has_longest(number) && state.queue.has_overdue(now)
+            };
+            if run >= SLICE.as_secs_f64() && is_to_end() {
                 running.signals.end_soon();
             }
         }
@@ -288,28 +340,28 @@ impl Shared {
         running.is_lost = true;
         running.signals.stop();
         let extension = running.need.job.extension;
+        // It has no caller any more who could be told what the memory is for.
+        let memory_bytes = std::mem::take(&mut running.need.memory_bytes);
         *state.lost.entry(extension).or_default() += 1;
         state.threads -= 1;
+        state.queue.give_back(memory_bytes);
         // Others may have waited for its thread.
         let waiting = state.queue.len();
         self.add_thread(&mut state, waiting);
+        self.work.notify_one();
         tracing::error!(extension, "an extension does not end, and is left to itself");
     }
 
     /// What each of the threads does.
     fn work(&self) {
-        // Without it extensions weigh as much as all else.
-        rustix::process::setpriority_process(None, NICE).ok();
+        self.weigh_less(|| rustix::process::setpriority_process(None, NICE));
         while let Some((need, waiting)) = self.next() {
             let Waiting { number, extension, call, reach, .. } = waiting;
             let begun = Instant::now();
             let mut reach = reach;
             let told = catch_unwind(AssertUnwindSafe(|| extension.run(&call, &mut reach)));
             let end = told.map_or(End::Panicked, End::Told);
-            let looked_at = match &end {
-                End::Told(Ok(told)) => bytes_before(&call.pieces, told.position),
-                _ => 0,
-            };
+            let looked_at = looked_at(&call, &end, reach.handed());
             if matches!(end, End::Panicked) {
                 tracing::error!(extension = need.job.extension, "an extension has panicked");
             }
@@ -317,6 +369,15 @@ impl Shared {
             if self.ended(number, looked_at, begun.elapsed()) {
                 return;
             }
+        }
+    }
+
+    /// Has this thread weigh little, by what does that.
+    fn weigh_less(&self, set: impl FnOnce() -> rustix::io::Result<()>) {
+        let Err(error) = set() else { return };
+        // The next thread would say the same.
+        if self.heavy_threads.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(%error, "extensions weigh as much as plain reads: their threads can't be made nicer");
         }
     }
 
@@ -333,6 +394,10 @@ impl Shared {
                 let signals = Arc::clone(&waiting.signals);
                 let running = Running { need, since: now, signals, is_lost: false };
                 state.running.insert(waiting.number, running);
+                // One call that has ended may have left memory for several.
+                if state.idle > 0 && state.queue.len() > 0 {
+                    self.work.notify_one();
+                }
                 return Some((need, waiting));
             }
             state.idle += 1;
@@ -363,6 +428,15 @@ impl Shared {
     }
 }
 
+/// How many of a call's bytes it has looked at, if it has been handed so many: what it need not look at, since it has found
+/// enough, takes no time.
+fn looked_at(call: &ExtensionCall, end: &End, handed: u64) -> u64 {
+    match end {
+        End::Told(Ok(told)) => handed.min(bytes_before(&call.pieces, told.position)),
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Description;
@@ -386,6 +460,12 @@ mod tests {
             if call.arguments == b"wait" {
                 self.0.lock().unwrap().recv().ok();
             }
+            let begun = Instant::now();
+            while call.arguments == b"until others wait" && !reach.is_to_end_soon() {
+                assert!(begun.elapsed() < PATIENCE, "nobody else is begun");
+                reach.go_on()?;
+                thread::sleep(Duration::from_millis(1));
+            }
             let data = vec![u8::from(reach.is_to_end_soon())];
             Ok(Told { position: call.end(), data })
         }
@@ -399,11 +479,20 @@ mod tests {
             extension,
             call,
             name,
+            caller: AuditId(7),
             number: 1,
             object_bytes: 100,
             bytes_left: 100,
             memory_bytes: 0,
             is_left: &|| false,
+        }
+    }
+
+    fn wait_until(is_so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < IDLE / 2, "it is not so in time");
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -432,6 +521,85 @@ mod tests {
             thread::yield_now();
         }
         again().unwrap();
+    }
+
+    #[test]
+    fn what_one_that_never_ends_was_granted_is_there_for_others() {
+        let (go_on, waits) = channel();
+        let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(1));
+        let large = Job { memory_bytes: 1 << 20, ..job(&bad, b"wait") };
+        assert_eq!(workers.run(large, nothing), Err(Failure::NeverEnds));
+        let large = Job { memory_bytes: 1 << 20, ..job(&bad, b"") };
+        workers.run(large, nothing).unwrap();
+        go_on.send(()).unwrap();
+        wait_until(|| workers.shared.lock().running.is_empty());
+        assert_eq!(workers.shared.lock().queue.free_bytes(), 1 << 20, "it is given back once");
+    }
+
+    #[test]
+    fn memory_that_is_enough_for_several_wakes_as_many() {
+        let (go_on, waits) = channel();
+        let one: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(4, 4, Duration::from_secs(20));
+        let run = |memory_bytes| {
+            let job = Job { memory_bytes, ..job(&one, b"wait") };
+            workers.run(job, nothing).map(drop)
+        };
+        let state = || workers.shared.lock();
+        thread::scope(|scope| {
+            let first: Vec<_> = (0..4).map(|_| scope.spawn(|| run(1))).collect();
+            wait_until(|| state().running.len() == 4);
+            (0..4).for_each(|_| go_on.send(()).unwrap());
+            first.into_iter().for_each(|call| call.join().unwrap().unwrap());
+            wait_until(|| state().idle == 4);
+            let large = scope.spawn(|| run(4));
+            wait_until(|| state().running.len() == 1);
+            let small: Vec<_> = (0..4).map(|_| scope.spawn(|| run(1))).collect();
+            // Those who were woken for them, and found no memory, sleep again.
+            wait_until(|| state().queue.len() == 4 && state().idle == 3);
+            go_on.send(()).unwrap();
+            large.join().unwrap().unwrap();
+            // Well before an idle thread looks by itself.
+            wait_until(|| state().running.len() == 4);
+            (0..4).for_each(|_| go_on.send(()).unwrap());
+            small.into_iter().for_each(|call| call.join().unwrap().unwrap());
+        });
+    }
+
+    #[test]
+    fn what_is_left_is_no_more_and_no_less_than_it_can_be() {
+        let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
+        let left = |told, offset, object_bytes| {
+            let mut job = Job { bytes_left: told, object_bytes, ..job(&checksum, b"") };
+            job.call.pieces = vec![ByteRange::new(offset, 100), ByteRange::new(offset + 500, 100)];
+            job.need(1).bytes_left
+        };
+        assert_eq!((left(0, 1000, 5000), left(3000, 1000, 5000)), (200, 3000));
+        assert_eq!((left(u64::MAX, 1000, 5000), left(7, 1000, 1550)), (4000, 150));
+        assert_eq!((left(u64::MAX, 1000, 500), left(0, u64::MAX - 700, u64::MAX)), (0, 200));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_not_counted() {
+        let call = ExtensionCall { pieces: vec![ByteRange::new(10, 100)], ..Default::default() };
+        let at = |position| End::Told(Ok(Told { position, data: Vec::new() }));
+        // The LIMIT was reached in the first bytes.
+        assert_eq!(looked_at(&call, &at(110), 30), 30);
+        // It was handed more than it looked at.
+        assert_eq!(looked_at(&call, &at(25), 30), 15);
+        assert_eq!(looked_at(&call, &End::Panicked, 30), 0);
+    }
+
+    #[test]
+    fn threads_that_can_not_be_made_nicer_are_counted() {
+        let workers = Workers::with_limits(0, 1, PATIENCE);
+        workers.shared.weigh_less(|| Ok(()));
+        assert_eq!(workers.heavy_threads(), 0);
+        for _ in 0..2 {
+            workers.shared.weigh_less(|| Err(rustix::io::Errno::PERM));
+        }
+        assert_eq!(workers.heavy_threads(), 2);
     }
 
     #[test]
@@ -471,6 +639,19 @@ mod tests {
                 go_on.send(()).unwrap();
             }
             calls.into_iter().for_each(|call| drop(call.join().unwrap().unwrap()));
+        });
+    }
+
+    #[test]
+    fn who_waits_long_behind_his_own_job_is_begun_before_his_caller_gives_up() {
+        let (_go_on, waits) = channel();
+        let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, PATIENCE);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| workers.run(job(&slow, b"until others wait"), nothing));
+            wait_until(|| !workers.shared.lock().running.is_empty());
+            workers.run(job(&slow, b""), nothing).unwrap();
+            assert_eq!(first.join().unwrap().unwrap().data, [1], "it made room");
         });
     }
 

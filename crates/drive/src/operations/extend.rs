@@ -6,14 +6,17 @@ use std::time::Instant;
 use nasd_capability::Access;
 use nasd_prefetch::notice;
 use nasd_protocol::Status;
+use nasd_protocol::cancelling;
 use nasd_protocol::drive::{Extend, ExtendArguments, Extended, ExtensionOutcome};
 use nasd_transport::{Answer, Presence};
 use nasd_types::limits::MAX_TRANSFER_BYTES;
-use nasd_types::{ByteRange, ObjectName, Rights};
+use nasd_types::{AuditId, ByteRange, ObjectName, Rights};
 
 use super::{Context, Perform, Source, authorize, finish, on_object, refuse_synthetic};
 use crate::Drive;
-use crate::extensions::{Bytes, Extension, ExtensionCall, ExtensionError, Failure, Job, Told};
+use crate::extensions::{
+    Bytes, Extension, ExtensionCall, ExtensionError, Failure, Job, JobName, Told,
+};
 use crate::prefetching;
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
@@ -54,6 +57,10 @@ impl Perform for Extend {
         if asked == (notice::NUMBER, notice::REVISION) {
             return prefetch(drive, &arguments, &pieces, context);
         }
+        let caller = context.grant.subject.audit_id;
+        if asked == (cancelling::NUMBER, cancelling::REVISION) {
+            return cancel(drive, &arguments, caller, &pieces);
+        }
         let extension = drive.extensions.find(asked.0, asked.1);
         let extension = extension.ok_or(Status::NoSuchExtension)?;
         if !rights.contains(extension.description().rights) {
@@ -69,6 +76,7 @@ impl Perform for Extend {
                 extension,
                 call,
                 name,
+                caller,
                 number,
                 object_bytes,
                 bytes_left,
@@ -108,6 +116,30 @@ fn prefetch(
             Ok(Told { position, data: notice::encode_taken(taken) })
         }
         Err(text) => Err(Failure::Told(ExtensionError::Refused(text))),
+    };
+    let most = (arguments.most as usize).min(MAX_TRANSFER_BYTES);
+    let (extended, data) = outcome(told, pieces[0].offset, most)?;
+    Ok(Done { reply: extended, data: Some(vec![ReplyData::Bytes(data)]) })
+}
+
+/// Gives up a job of the same caller.
+fn cancel(
+    drive: &Drive,
+    arguments: &ExtendArguments,
+    caller: AuditId,
+    pieces: &[ByteRange],
+) -> Result<Done<Extended>, Status> {
+    let told = match cancelling::decode(&arguments.arguments) {
+        Ok(extension) => {
+            let (number, object) = (arguments.job, arguments.name);
+            drive.extensions.workers.give_up(&JobName { caller, extension, number, object });
+            let position = pieces.last().map_or(0, ByteRange::end);
+            Ok(Told { position, data: Vec::new() })
+        }
+        Err(error) => {
+            let text = format!("no extension is named: {error}");
+            Err(Failure::Told(ExtensionError::Refused(text)))
+        }
     };
     let most = (arguments.most as usize).min(MAX_TRANSFER_BYTES);
     let (extended, data) = outcome(told, pieces[0].offset, most)?;

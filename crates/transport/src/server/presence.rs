@@ -21,8 +21,10 @@ impl<'a> Presence<'a> {
     /// long for one of them may give it up. Where this server has stopped receiving, only the first can be told.
     pub fn is_gone(&self) -> bool {
         self.0.is_some_and(|(wire, member)| {
-            let is_draining = member.is_draining.load(Ordering::Acquire);
-            wire.is_left(!is_draining)
+            let is_draining = || member.is_draining.load(Ordering::Acquire);
+            // The end that was seen may be this server's own, if it has stopped receiving meanwhile.
+            let is_over = !is_draining() && wire.is_left(true) && !is_draining();
+            is_over || wire.is_left(false)
         })
     }
 }

@@ -33,8 +33,18 @@ fn extensions(out: &mut String, rates: &Rates) -> Result<(), Error> {
         writeln!(out, "\nextensions of drive {}: {granted} of {all} granted{more}", drive.index)?;
         writeln!(
             out,
-            "{:<6}{:<10}{:<20}{:>10}  {:<9}{:>9}{:>11}{:>11}{:>13}{:>11}",
-            "drive", "what", "object", "size", "state", "for", "done", "left", "speed", "memory"
+            "{:<6}{:<10}{:<20}{:>10}  {:<9}{:>9}{:>11}{:>11}{:>10}{:>13}{:>11}",
+            "drive",
+            "what",
+            "object",
+            "size",
+            "state",
+            "for",
+            "done",
+            "left",
+            "takes",
+            "speed",
+            "memory"
         )?;
         for job in jobs.iter().take(MOST) {
             extension(out, job)?;
@@ -49,7 +59,9 @@ fn extension(out: &mut String, job: &Job) -> Result<(), Error> {
     write!(out, "{:<6}{:<10}{object:<20}", job.drive, job.extension)?;
     write!(out, "{:>10}  {:<9}{elapsed:>9}", size(job.object_bytes), job.state)?;
     write!(out, "{:>11}{:>11}", size(job.bytes_done), size(job.bytes_left))?;
-    writeln!(out, "{:>13}{:>11}", bytes(job.bytes_per_second), size(job.memory_bytes))
+    let takes =
+        job.seconds_left.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
+    writeln!(out, "{takes:>10}{:>13}{:>11}", bytes(job.bytes_per_second), size(job.memory_bytes))
 }
 
 /// The screen.

@@ -1,0 +1,136 @@
+//! Files in chunks: what drives are asked, and when that is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use nasd_protocol::cancelling;
+use nasd_types::ByteRange;
+
+use super::{cell, eventually, new_file, pattern, settings};
+use crate::chunks::{Chunk, Chunks, Here, Job, Sizes};
+use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::wire::{ExtensionOutcome, Status};
+use crate::{Clerk, ClerkError, OpenFile};
+
+const CHUNK: u64 = 1000;
+const CHUNKS: u64 = 100;
+const SIZES: Sizes = Sizes { first: CHUNK, most: CHUNK };
+
+/// Does nothing with a file.
+struct Nothing;
+
+impl Job for Nothing {
+    type Found = ();
+
+    const EXTENSION: (u32, u32) = (77, 1);
+
+    fn arguments(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn most(&self) -> usize {
+        10
+    }
+
+    fn is_whole(&self, _: &[ExtendedPart], _: ByteRange) -> bool {
+        true
+    }
+
+    fn bytes(_: &()) -> u64 {
+        0
+    }
+
+    fn find(&self, _: &Here<'_>) -> Result<(), ClerkError> {
+        Ok(())
+    }
+}
+
+fn file(clerk: &Clerk) -> Arc<OpenFile> {
+    let (file, _) = new_file(clerk, "file");
+    file.write(0, &pattern(0, (CHUNKS * CHUNK) as usize)).unwrap();
+    file.sync().unwrap();
+    Arc::new(file)
+}
+
+/// What a drive tells that has looked at all of it, and takes no wishes.
+fn told(ranges: &[ByteRange], call: &ExtensionCall) -> Vec<ExtendedPart> {
+    let outcome = match call.arguments.is_empty() {
+        true => ExtensionOutcome::Done,
+        false => ExtensionOutcome::Refused,
+    };
+    let (pieces, position) = (ranges.to_vec(), ranges[0].end());
+    vec![ExtendedPart { drive: nasd_types::DriveId(1), pieces, outcome, position, data: vec![] }]
+}
+
+/// How many chunks drives told, and how many were found here.
+fn all(mut chunks: Chunks<Nothing>) -> (usize, usize) {
+    let (mut told, mut found) = (0, 0);
+    while let Some(chunk) = chunks.next() {
+        match chunk.unwrap() {
+            Chunk::Told(..) => told += 1,
+            Chunk::Found(()) => found += 1,
+        }
+    }
+    (told, found)
+}
+
+#[test]
+fn what_is_dropped_is_given_up_at_the_drives_and_nothing_more_is_asked() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let file = file(&clerk);
+    let (calls, job) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+    let is_given_up = Arc::new(AtomicBool::new(false));
+    let (counted, of_job, given_up) = (calls.clone(), job.clone(), is_given_up.clone());
+    cell.set_extends(Arc::new(move |ranges, call| {
+        if call.extension == (cancelling::NUMBER, cancelling::REVISION) {
+            assert_eq!(cancelling::decode(&call.arguments), Ok(77));
+            assert_eq!(call.job, of_job.load(Ordering::SeqCst));
+            assert_eq!(ranges, [ByteRange::new(0, 3 * CHUNK)]);
+            given_up.store(true, Ordering::SeqCst);
+            return Ok(told(ranges, &ExtensionCall { arguments: Vec::new(), ..call.clone() }));
+        }
+        of_job.store(call.job, Ordering::SeqCst);
+        counted.fetch_add(1, Ordering::SeqCst);
+        eventually("it is given up", || given_up.load(Ordering::SeqCst));
+        let stopped = |part| ExtendedPart { outcome: ExtensionOutcome::Stopped, ..part };
+        Ok(told(ranges, call).into_iter().map(stopped).collect())
+    }));
+    let chunks = Chunks::start(file, Nothing, SIZES, false).unwrap();
+    eventually("all threads ask", || calls.load(Ordering::SeqCst) == 3);
+    drop(chunks);
+    assert!(is_given_up.load(Ordering::SeqCst));
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn drives_that_did_not_answer_once_are_asked_again() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let file = file(&clerk);
+    let has_failed = AtomicBool::new(false);
+    cell.set_extends(Arc::new(move |ranges, call| {
+        if !has_failed.swap(true, Ordering::SeqCst) {
+            return Err(ClerkError::Protocol("a call that took too long".to_owned()));
+        }
+        Ok(told(ranges, call))
+    }));
+    let (told, found) = all(Chunks::start(file, Nothing, SIZES, false).unwrap());
+    assert_eq!((told, found), (CHUNKS as usize - 5, 5));
+}
+
+#[test]
+fn drives_that_have_no_such_extension_are_not_asked_again() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let file = file(&clerk);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    cell.set_extends(Arc::new(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Err(ClerkError::Drive(Status::NoSuchExtension))
+    }));
+    let (told, found) = all(Chunks::start(file, Nothing, SIZES, false).unwrap());
+    assert_eq!((told, found), (0, CHUNKS as usize));
+    assert!((1..=3).contains(&calls.load(Ordering::SeqCst)));
+}
