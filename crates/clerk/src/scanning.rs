@@ -1,7 +1,7 @@
 //! Scans: filters run at the drives that have a file's bytes, or here where those can't, and their answers become one result.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_filter::remote::{EXTENSION, Part, REVISION, Request, read_answer};
 use nasd_filter::{
@@ -81,13 +81,15 @@ pub struct FileScan {
 struct ScanJob {
     checked: Checked,
     file_bytes: u64,
+    /// Room that rows were in: new room would be cleared first, page by page.
+    spare: Mutex<Vec<Given>>,
 }
 
 /// What was found of a chunk here.
 struct Found {
     piece: Piece,
     end: u64,
-    given: Vec<u8>,
+    given: Given,
     report: Report,
     /// The partial result, or why there is none.
     result: Result<Vec<u8>, ScanError>,
@@ -123,7 +125,7 @@ impl FileScan {
         };
         let join = Join::new(checked);
         let is_over = join.left() == 0;
-        let job = ScanJob { checked: checked.clone(), file_bytes };
+        let job = ScanJob::new(checked.clone(), file_bytes);
         let chunks = Chunks::start(file, job, sizes, options.here);
         let chunks = chunks.map_err(|error| FileScanError::Thread(error.to_string()))?;
         Ok(FileScan { chunks, join, is_over, work: Work::default() })
@@ -197,6 +199,7 @@ impl FileScan {
                 let result = found.result.as_ref().map_err(|error| MergeError::from(*error))?;
                 let more = self.join.rest(&found.part(), give)?;
                 self.join.add(result)?;
+                self.chunks.job().spare().push(found.given);
                 Ok(more)
             }
         }
@@ -210,7 +213,7 @@ impl FileScan {
         let Ok(checked) = job.checked.plan().with_limit(left).check() else {
             return Err(MergeError::OtherProgram.into());
         };
-        let less = ScanJob { checked, ..*job };
+        let less = ScanJob::new(checked, job.file_bytes);
         Ok(less.find(&Here { file: &self.chunks.file().part(range), range, is_over: &|| false })?)
     }
 }
@@ -224,7 +227,7 @@ impl fmt::Debug for FileScan {
 impl Found {
     fn part(&self) -> Part<'_> {
         let Found { piece, end, ref given, report, .. } = *self;
-        let (head, rest) = given.split_at(report.head_bytes as usize);
+        let (head, rest) = given.bytes().split_at(report.head_bytes as usize);
         // One that failed has told no tail.
         let (rows, tail) = rest.split_at(rest.len().min(report.row_bytes as usize));
         Part { piece, end, report, head, rows, tail }
@@ -253,6 +256,17 @@ fn read_all(
     Ok((parts, results))
 }
 
+impl ScanJob {
+    fn new(checked: Checked, file_bytes: u64) -> ScanJob {
+        ScanJob { checked, file_bytes, spare: Mutex::default() }
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Given>> {
+        // Nothing that can panic is done with it.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Job for ScanJob {
     type Found = Found;
 
@@ -275,7 +289,7 @@ impl Job for ScanJob {
 
     fn bytes(found: &Found) -> u64 {
         let result = found.result.as_ref().map_or(0, Vec::len);
-        (found.given.len() + result) as u64
+        (found.given.length + result) as u64
     }
 
     fn find(&self, here: &Here<'_>) -> Result<Found, ClerkError> {
@@ -283,7 +297,7 @@ impl Job for ScanJob {
         let ends_file = range.end() == self.file_bytes;
         let piece = Piece { offset: range.offset, starts_record: false, ends_file };
         let mut scan = self.checked.start();
-        let mut given = Given::default();
+        let mut given = self.spare().pop().unwrap_or_default().cleared();
         let mut failed = None;
         scan.begin_piece(piece);
         let (mut at, mut scratch) = (range.offset, Vec::new());
@@ -311,8 +325,8 @@ impl Job for ScanJob {
         let report = scan.report();
         let mut partial = Given::default();
         let result = result.and_then(|_| partial.feed(&[], |_, output| scan.finish(output)));
-        let result = result.map(|_| partial.bytes());
-        Ok(Found { piece, end: range.end(), given: given.bytes(), report, result })
+        let result = result.map(|_| partial.bytes().to_vec());
+        Ok(Found { piece, end: range.end(), given, report, result })
     }
 }
 
@@ -348,8 +362,13 @@ impl Given {
         }
     }
 
-    fn bytes(mut self) -> Vec<u8> {
-        self.room.truncate(self.length);
-        self.room
+    fn bytes(&self) -> &[u8] {
+        &self.room[..self.length]
+    }
+
+    /// The room alone.
+    fn cleared(mut self) -> Given {
+        self.length = 0;
+        self
     }
 }
