@@ -31,7 +31,7 @@ const MOST_AHEAD: u64 = 4;
 const RESTS: (u64, u64) = (4, 64);
 
 /// Bytes that an answer is to have, so that asking costs little beside it.
-const ANSWER_BYTES: u64 = 8 << 20;
+const ANSWER_BYTES: u64 = 4 << 20;
 
 /// What is done with all of a file.
 pub(crate) trait Job: Send + Sync + 'static {
