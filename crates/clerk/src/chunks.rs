@@ -259,11 +259,18 @@ impl<J: Job> Threads<J> {
 impl<J: Job> Threads<J> {
     /// They end soon, and drives do nothing more for them.
     fn end(&self) {
-        self.shared.lock().is_over = true;
+        if std::mem::replace(&mut self.shared.lock().is_over, true) {
+            return;
+        }
         self.shared.changed.notify_all();
-        let until_over = Interruptible::new(0, Arc::clone(&self.shared) as Arc<dyn Interrupts>);
-        // It is tried once: a drive that does not hear of it does a chunk for nothing.
-        until_over.run(|| self.shared.give_up());
+        if self.shared.lock().asked.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let until_over = Interruptible::new(0, Arc::clone(&shared) as Arc<dyn Interrupts>);
+        // Nobody waits for a drive that does not hear of it: it does a chunk for nothing.
+        let tell = move || until_over.run(|| shared.give_up());
+        thread::Builder::new().name("chunks-over".into()).spawn(tell).ok();
     }
 }
 

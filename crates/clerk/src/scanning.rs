@@ -172,6 +172,8 @@ impl FileScan {
     ) -> Result<bool, FileScanError> {
         match chunk {
             Chunk::Told(told, came) => {
+                // What drives do takes no room here.
+                self.chunks.job().spare().clear();
                 let (parts, results) = read_all(&told, self.chunks.job().file_bytes)?;
                 self.work.told_bytes += came.bytes;
                 for part in &parts {

@@ -144,6 +144,11 @@ fn eight_greedy_scans_do_not_stop_plain_reads() {
     let before = read(&drive, name);
     let (beside, running) = beside_greedy(&greedy, &drive, name, || {
         let beside = read(&drive, name) + read(&drive, name);
+        // One that has just been broken off comes again.
+        let begun = Instant::now();
+        while work(&drive).jobs.len() < GREEDY && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         (beside, work(&drive).jobs.len())
     });
     let alone = before + read(&drive, name);

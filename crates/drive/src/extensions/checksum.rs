@@ -1,7 +1,8 @@
 //! The checksums of parts of an object, so that copies can be compared without being sent: an example of an extension
 //! (`docs/extensions.md`).
 //!
-//! Arguments: an XDR unsigned int, the bytes of each part; 0 for all of a piece in one. Data: of each part of each piece, one
+//! Arguments: an XDR unsigned int, the bytes of each part; 0 for all of a piece in one, which is refused where that is more than
+//! 1 GiB of the object. Data: of each part of each piece, one
 //! after the other, its CRC-32C, an XDR unsigned int. Bytes behind the end of the object count as nothing.
 
 use nasd_types::{ByteRange, Rights};
@@ -11,6 +12,9 @@ use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 
 /// Bytes that are asked for at a time.
 const STEP: u64 = 1 << 20;
+
+/// Bytes of a part at most: others wait until one is done.
+const MOST_PART: u64 = 1 << 30;
 
 /// Bytes of a checksum.
 const SUM_BYTES: usize = 4;
@@ -72,6 +76,10 @@ impl Extension for Checksum {
                 // A part is told as a whole or not at all.
                 if is_full || (reach.is_to_end_soon() && !out.is_empty()) {
                     return Ok(Told { position: part.offset, data: out.into_bytes() });
+                }
+                if part.length > MOST_PART {
+                    let refused = "a part has at most 1 GiB: ask for several".to_owned();
+                    return Err(ExtensionError::Refused(refused));
                 }
                 out.u32(checksum(part, reach)?);
             }

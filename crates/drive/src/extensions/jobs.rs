@@ -18,7 +18,8 @@ const LEAST_BYTES: u64 = 64 << 10;
 const OWN_BYTES: u64 = 4 << 20;
 
 /// A job may look at so much more than it was to before it is not believed any more, as a part of that: answers are lost, and
-/// files grow.
+/// files grow. It is not believed either that it has less left than this part of what it has not looked at: some of that its
+/// caller may have done.
 const MORE: u64 = 4;
 
 /// A second of waiting makes up for so many seconds of work.
@@ -185,7 +186,8 @@ impl Jobs {
         let Some(job) = self.known.get(name) else { return left };
         let done = job.bytes.saturating_add(looked_at);
         let is_believed = done <= job.promised.saturating_add(job.promised / MORE);
-        if is_believed { left } else { left.max(done) }
+        let least = if is_believed { job.promised.saturating_sub(done) / MORE } else { done };
+        left.max(least)
     }
 
     /// How long a job takes for so many bytes.
@@ -280,6 +282,16 @@ mod tests {
         jobs.ended(&name, 1.0, 1, 1.0);
         assert_eq!((jobs.left(&name, 1, 0), jobs.left(&name, 1, 49)), (1251, 1300));
         assert_eq!(jobs.left(&name, 5000, 0), 5000);
+    }
+
+    #[test]
+    fn who_says_suddenly_that_little_is_left_is_believed_in_part() {
+        let (mut jobs, name) = (Jobs::default(), job(1, 1));
+        jobs.came(name, 1000, 0.0);
+        jobs.ended(&name, 1.0, 200, 1.0);
+        jobs.came(name, 1, 1.0);
+        assert_eq!((jobs.left(&name, 1, 0), jobs.left(&name, 1, 400)), (200, 100));
+        assert_eq!(jobs.left(&name, 800, 0), 800);
     }
 
     #[test]

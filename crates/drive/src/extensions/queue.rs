@@ -1,6 +1,10 @@
 //! Which of the calls that wait is begun next: one of the job that will be over first, so that most wait least; but whoever
 //! has waited long is not passed over for ever (section 3.2 of the SMAS paper, with aging).
 
+use std::collections::BTreeMap;
+
+use nasd_types::AuditId;
+
 use super::jobs::{JobName, Jobs};
 
 /// A call is broken off for a job that takes less, by so much of what its own still takes: to break it off costs something, and
@@ -15,6 +19,9 @@ const OVERDUE: f64 = 5.0;
 /// there are.
 const BETWEEN_OVERDUE: f64 = 0.08;
 
+/// For so many seconds it is known of a caller that one of his calls was put in front: others come before him.
+const KNOWN_IN_FRONT: f64 = 60.0;
+
 /// Calls that wait, with `T` for each. All times are in seconds.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
@@ -24,6 +31,8 @@ pub(super) struct Queue<T> {
     free_bytes: usize,
     /// When somebody was put in front last, for having waited long.
     put_in_front: f64,
+    /// When a call of each caller was.
+    fronts: BTreeMap<AuditId, f64>,
 }
 
 #[derive(Debug)]
@@ -54,6 +63,7 @@ impl<T> Queue<T> {
             jobs: Jobs::default(),
             free_bytes: memory_bytes,
             put_in_front: f64::NEG_INFINITY,
+            fronts: BTreeMap::new(),
         }
     }
 
@@ -69,23 +79,31 @@ impl<T> Queue<T> {
         let first = overdue.or_else(|| self.first(now))?;
         // Nobody overtakes one that waits for memory: it might wait for ever.
         self.free_bytes = self.free_bytes.checked_sub(self.waiting[first].need.memory_bytes)?;
+        let Waiting { need, what, .. } = self.waiting.remove(first);
         if overdue.is_some() {
             self.put_in_front = now;
+            self.fronts.retain(|_, at| now - *at < KNOWN_IN_FRONT);
+            self.fronts.insert(need.job.caller, now);
         }
-        let Waiting { need, what, .. } = self.waiting.remove(first);
         self.jobs.begun(&need.job, now);
         Some((need, what))
     }
 
-    /// Who is put in front for having waited long, if that is to be now: the one that has waited longest.
+    /// Who is put in front for having waited long, if that is to be now: of the caller of whom that was longest ago the
+    /// one that has waited longest.
     fn overdue(&self, now: f64) -> Option<usize> {
         if now - self.put_in_front < BETWEEN_OVERDUE {
             return None;
         }
         let since = |at: &usize| self.waiting[*at].since;
-        let first =
-            (0..self.waiting.len()).min_by(|one, other| since(one).total_cmp(&since(other)));
-        first.filter(|at| now - since(at) > OVERDUE)
+        let front = |at: &usize| {
+            let known = self.fronts.get(&self.waiting[*at].need.job.caller);
+            known.copied().unwrap_or(f64::NEG_INFINITY)
+        };
+        let long = (0..self.waiting.len()).filter(|at| now - since(at) > OVERDUE);
+        long.min_by(|one, other| {
+            front(one).total_cmp(&front(other)).then(since(one).total_cmp(&since(other)))
+        })
     }
 
     /// That of which the job will be over first.
@@ -300,6 +318,20 @@ mod tests {
         assert!(queue.has_overdue(5.3));
         assert_eq!(queue.next(5.3).unwrap().1, 900);
         assert_eq!(queue.next(5.3).unwrap().1, 3);
+    }
+
+    #[test]
+    fn callers_are_put_in_front_by_turns() {
+        let mut queue = Queue::new(1000);
+        for number in 0..400 {
+            queue.push(need(1, number, 9 * GB), 0.0, number);
+        }
+        let mut honest = need(1, 7, 90 * GB);
+        honest.job.caller = AuditId(8);
+        queue.push(honest, 1.0, 1000);
+        assert_eq!(queue.next(6.1).unwrap().1, 0);
+        assert_eq!(queue.next(6.2).unwrap().1, 1000, "the other caller's turn");
+        assert_eq!(queue.next(6.3).unwrap().1, 1);
     }
 
     #[test]
