@@ -19,6 +19,9 @@ const OUTBIDS: f64 = 2.0;
 /// Accesses of all streams are shared by so many tellers at least.
 const LEAST_TELLERS: usize = 4;
 
+/// Of so many streams with hints of an object it is looked at whose a block that nobody holds is: others wait meanwhile.
+const MOST_ASKED: usize = 8;
+
 /// What is assumed of a stream before it is known how quickly it is read: blocks a second.
 const UNKNOWN_RATE: f64 = 1000.0;
 
@@ -31,11 +34,12 @@ pub struct Settings {
     pub most_streams_each: usize,
     /// Most accesses of a stream that are known and not over.
     pub most_hints: usize,
-    /// Most accesses of all streams that are known and not over: tellers share them, each at most a fourth.
+    /// Most accesses of all streams that are known and not over. Tellers share half of them, each at most a fourth of that: so
+    /// there are some for those who come later.
     pub most_hints_in_all: usize,
     /// A stream that nothing was heard of for so long makes room for a new one, in nanoseconds.
     pub quiet_ns: u64,
-    /// Most blocks that are held at a time for all streams.
+    /// Most blocks that are held at a time for all streams. Whoever has less than an equal part of them gets it.
     pub most_held: usize,
     /// Most blocks that are asked for and have not come.
     pub most_under_way: usize,
@@ -141,18 +145,21 @@ impl<O: Copy + Ord> Planner<O> {
         if access.blocks() == 0 || access.first().checked_add(access.blocks()).is_none() {
             return Err(HintError::Empty);
         }
+        let has_share = self.has_share_of_hints(stream.teller);
+        if let Some(known) = self.streams.get_mut(&stream) {
+            known.last_heard = now;
+            if known.knows(ordinal) {
+                return Ok(());
+            }
+        }
+        let hints = self.streams.get(&stream).map_or(0, Stream::hints);
+        if hints >= self.settings.most_hints || !has_share {
+            return Err(HintError::TooManyHints(hints));
+        }
         if !self.streams.contains_key(&stream) {
             self.begin(stream, now)?;
         }
-        let has_share = self.has_share_of_hints(stream.teller);
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
-        known.last_heard = now;
-        if known.knows(ordinal) {
-            return Ok(());
-        }
-        if known.hints() >= self.settings.most_hints || !has_share {
-            return Err(HintError::TooManyHints(known.hints()));
-        }
         known.hint(ordinal, access);
         self.tellers.entry(stream.teller).or_default().hints += 1;
         Ok(())
@@ -174,9 +181,20 @@ impl<O: Copy + Ord> Planner<O> {
 
     /// Whether a teller may tell one access more.
     fn has_share_of_hints(&self, teller: Teller) -> bool {
-        let tellers = self.tellers.len().max(LEAST_TELLERS);
-        let own = self.tellers.get(&teller).map_or(0, |own| own.hints);
-        own < (self.settings.most_hints_in_all / tellers).max(1)
+        let own = self.tellers.get(&teller);
+        let tellers = (self.tellers.len() + usize::from(own.is_none())).max(LEAST_TELLERS);
+        let all: usize = self.tellers.values().map(|share| share.hints).sum();
+        let most = self.settings.most_hints_in_all;
+        own.map_or(0, |own| own.hints) < (most / 2 / tellers).max(1) && all < most
+    }
+
+    /// Blocks that each teller holds.
+    fn held_by_tellers(&self) -> BTreeMap<Teller, usize> {
+        let mut held = BTreeMap::new();
+        for (id, stream) in &self.streams {
+            *held.entry(id.teller).or_default() += stream.held();
+        }
+        held
     }
 
     /// Ends a stream if there is no room for one more of a teller.
@@ -246,7 +264,8 @@ impl<O: Copy + Ord> Planner<O> {
     /// Somebody reads a block; whether it was held for that.
     pub fn read(&mut self, block: Block<O>, now: u64) -> bool {
         let held = self.holdings.first_user(block);
-        let streams = || self.streams.iter();
+        let of_object = |(_, known): &(&StreamName, &Stream<O>)| known.knows_of(block.object);
+        let streams = || self.streams.iter().filter(of_object).take(MOST_ASKED);
         let ahead = || streams().find_map(|(id, known)| Some((*id, known.place_of(block)?)));
         let late = || streams().find_map(|(id, known)| Some((*id, known.late_place_of(block)?)));
         let found = held.or_else(ahead).or_else(late);
@@ -316,7 +335,7 @@ impl<O: Copy + Ord> Planner<O> {
             };
             let best = self.streams.iter().filter_map(worth).max_by(|a, b| a.0.total_cmp(&b.0));
             let (value, id, place, block) = best?;
-            if !self.holdings.has(block) && !self.make_room(value, now) {
+            if !self.holdings.has(block) && !self.make_room(id.teller, value, now) {
                 return None;
             }
             if let Some(stream) = self.streams.get_mut(&id) {
@@ -328,11 +347,19 @@ impl<O: Copy + Ord> Planner<O> {
         }
     }
 
-    /// Whether there is room for one block more, of that value: one that is worth much less makes it.
-    fn make_room(&mut self, value: f64, now: u64) -> bool {
+    /// Whether there is room for one block more of a teller, of that value: one that is worth much less makes it, of his own or of
+    /// whoever holds more than an equal part. If he has less than his, it is any of those.
+    fn make_room(&mut self, teller: Teller, value: f64, now: u64) -> bool {
         while self.holdings.len() >= self.settings.most_held {
-            let Some((least, id)) = self.least(now) else { return false };
-            if least * OUTBIDS >= value || self.give_up(id) == Left::UnderWay {
+            let held = self.held_by_tellers();
+            let part = self.settings.most_held / held.len().max(1);
+            let has = |teller: &Teller| held.get(teller).copied().unwrap_or(0);
+            let has_more = |other: Teller| other != teller && has(&other) > part;
+            let owed = self.least(now, has_more).filter(|_| has(&teller) < part);
+            let worth = || self.least(now, |other| other == teller || has_more(other));
+            let least = owed.or_else(|| worth().filter(|(least, _)| least * OUTBIDS < value));
+            let Some((_, id)) = least else { return false };
+            if self.give_up(id) == Left::UnderWay {
                 // It makes room when it has come.
                 return false;
             }
@@ -343,14 +370,14 @@ impl<O: Copy + Ord> Planner<O> {
     /// Gives up what others have a better use for: the memory is theirs when it is released.
     pub fn reconsider(&mut self, costs: Costs, now: u64) {
         while costs.free == 0
-            && let Some((least, id)) = self.least(now)
+            && let Some((least, id)) = self.least(now, |_| true)
             && least * OUTBIDS < costs.marginal_hits
             && self.give_up(id) == Left::Free
         {}
     }
 
-    /// What is worth least of all that is held, and whose it is: what was left out is worth nothing.
-    fn least(&self, now: u64) -> Option<(f64, StreamName)> {
+    /// What is worth least of all that some tellers hold, and whose it is: what was left out is worth nothing.
+    fn least(&self, now: u64, is_meant: impl Fn(Teller) -> bool) -> Option<(f64, StreamName)> {
         let last = |(id, stream): (&StreamName, &Stream<O>)| {
             let value = match stream.has_left_out() {
                 true => 0.0,
@@ -358,7 +385,8 @@ impl<O: Copy + Ord> Planner<O> {
             };
             (stream.held() > 0).then_some((value, *id))
         };
-        self.streams.iter().filter_map(last).min_by(|a, b| a.0.total_cmp(&b.0))
+        let of_those = self.streams.iter().filter(|(id, _)| is_meant(id.teller));
+        of_those.filter_map(last).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     fn give_up(&mut self, id: StreamName) -> Left {
@@ -411,7 +439,7 @@ impl<O: Copy + Ord> Planner<O> {
     pub fn surrender(&mut self, wanted: usize, now: u64) -> usize {
         let mut given_up = 0;
         while given_up < wanted
-            && let Some((_, id)) = self.least(now)
+            && let Some((_, id)) = self.least(now, |_| true)
         {
             given_up += usize::from(self.give_up(id) != Left::Wanted);
         }

@@ -159,6 +159,11 @@ impl<O: Copy + Ord> Stream<O> {
         self.window_steps / STEPS_OF_A_BLOCK
     }
 
+    /// Whether accesses of an object are known.
+    pub(crate) fn knows_of(&self, object: O) -> bool {
+        self.by_object.contains_key(&object)
+    }
+
     /// Whether an access is over or known already.
     pub(crate) fn knows(&self, ordinal: u64) -> bool {
         ordinal < self.passed || self.hints.contains_key(&ordinal)
@@ -243,20 +248,17 @@ impl<O: Copy + Ord> Stream<O> {
 
     /// Which bytes of an object the accesses that have a block of it are of, if all of them are known by their bytes.
     pub(crate) fn parts(&self, block: Block<O>) -> Option<Vec<Range<u64>>> {
+        let Some(starts) = self.by_object.get(&block.object) else { return Some(Vec::new()) };
+        let accesses = |first| starts.range((first, 0)..=(first, u64::MAX));
         let mut parts = Vec::new();
-        for first in self.firsts(block) {
-            for (_, ordinal) in
-                self.by_object.get(&block.object)?.range((first, 0)..=(first, u64::MAX))
-            {
-                let access = self.hints.get(ordinal)?.access;
-                if block.number - first >= access.blocks {
-                    continue;
-                }
+        for (looked_at, (first, ordinal)) in self.firsts(block).flat_map(accesses).enumerate() {
+            if looked_at > MOST_PARTS {
+                return None;
+            }
+            let access = self.hints.get(ordinal)?.access;
+            if block.number - first < access.blocks {
                 let (start, end) = access.bytes?;
                 parts.push(start..end);
-                if parts.len() > MOST_PARTS {
-                    return None;
-                }
             }
         }
         Some(parts)
@@ -286,12 +288,12 @@ impl<O: Copy + Ord> Stream<O> {
     /// Where a block that was not fetched should have been read, if whoever reads is beyond that.
     pub(crate) fn late_place_of(&self, block: Block<O>) -> Option<Place> {
         let starts = self.by_object.get(&block.object)?;
-        let place = |first: u64| {
-            let ordinals = starts.range((first, 0)..=(first, self.front.0)).take(MOST_LOOKED_AT);
-            let mut places = ordinals.map(|(_, ordinal)| (*ordinal, block.number - first));
-            places.find(|place| *place < self.front && self.is_to_be_fetched(*place))
+        let places = |first: u64| {
+            let ordinals = starts.range((first, 0)..=(first, self.front.0));
+            ordinals.map(move |(_, ordinal)| (*ordinal, block.number - first))
         };
-        self.firsts(block).filter_map(place).min()
+        let places = self.firsts(block).flat_map(places).take(MOST_LOOKED_AT);
+        places.filter(|place| *place < self.front && self.is_to_be_fetched(*place)).min()
     }
 
     fn is_to_be_fetched(&self, (ordinal, index): Place) -> bool {

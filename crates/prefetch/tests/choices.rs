@@ -491,7 +491,7 @@ fn a_new_stream_takes_the_place_of_ones_own_that_is_silent() {
 
 #[test]
 fn tellers_share_what_may_be_known_in_all() {
-    let settings = Settings { most_hints: 100, most_hints_in_all: 400, most_held: 1, ..settings() };
+    let settings = Settings { most_hints: 100, most_hints_in_all: 800, most_held: 1, ..settings() };
     let mut planner = Planner::new(settings);
     let told = |planner: &mut Planner<u64>, stream| {
         let hint = |number: &u64| {
@@ -506,6 +506,59 @@ fn tellers_share_what_may_be_known_in_all() {
     assert_eq!(told(&mut planner, of(2)), 30);
     planner.end(of(1));
     assert_eq!(told(&mut planner, of(3)), 70);
+}
+
+#[test]
+fn who_has_told_as_much_as_he_may_ends_nobodys_stream() {
+    let settings =
+        Settings { most_hints: 100, most_hints_in_all: 800, most_streams: 2, ..settings() };
+    let mut planner = Planner::new(settings);
+    let access = |number| Access::of_blocks(1, number, 1);
+    (0..100).for_each(|number| planner.hint(of(1), number, access(number), 0).unwrap());
+    planner.hint(of_other(1), 0, access(0), 0).unwrap();
+    // That of the other is silent by now.
+    let later = 100 * SECOND;
+    planner.hint(of(1), 0, access(0), later).unwrap();
+    planner.hint(of(2), 0, access(0), later).unwrap_err();
+    assert_eq!(planner.streams(), 2);
+    assert!(planner.pass(of_other(1), 1, (0, 1), later), "it is there");
+}
+
+#[test]
+fn all_tellers_together_tell_no_more_than_may_be_known() {
+    let settings = Settings { most_hints_in_all: 80, most_hints: 80, ..settings() };
+    let mut planner = Planner::new(settings);
+    let mut told = 0;
+    for teller in 0..64 {
+        let stream = StreamName { teller: Teller(teller), id: 1 };
+        let hint = |number: &u64| {
+            planner.hint(stream, *number, Access::of_blocks(1, *number, 1), 0).is_ok()
+        };
+        let own = (0..100).take_while(hint).count();
+        assert!(own <= 10);
+        told += own;
+    }
+    assert!((40..=80).contains(&told), "{told}");
+}
+
+#[test]
+fn whoever_holds_less_than_his_part_gets_it_from_who_holds_more() {
+    let mut planner = Planner::new(Settings { most_held: 100, first_window: 100, ..settings() });
+    let told = |planner: &mut Planner<u64>, stream, object| {
+        (0..200).for_each(|number| {
+            planner.hint(stream, number, Access::of_blocks(object, number, 1), 0).unwrap();
+        });
+    };
+    told(&mut planner, of(1), 1);
+    fetch(&mut planner, FREE, 0, 0);
+    assert_eq!(planner.held(), 100);
+    // It is read very quickly.
+    (0..50).for_each(|number| drop(planner.read(block(1, number), number * 1000)));
+    fetch(&mut planner, FREE, 50_000, 0);
+    told(&mut planner, of_other(1), 2);
+    let fetched = fetch(&mut planner, FREE, 60_000, 0);
+    assert_eq!(fetched, (0..50).map(|number| block(2, number)).collect::<Vec<_>>());
+    assert_eq!(planner.held(), 100);
 }
 
 #[test]

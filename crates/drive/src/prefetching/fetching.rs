@@ -98,9 +98,9 @@ fn fetch_while_hinted(drive: &Drive, pace: &mut Pace) {
         if !drive.prefetching.wait(IDLE) {
             return;
         }
-        if !drive.prefetching.tidy(now) {
-            // What the last stream had is nobody's any more.
-            fetcher.release(&drive.prefetching.step(&[], Costs::default(), now).released);
+        drive.prefetching.tidy(now);
+        if let Some(released) = drive.prefetching.released_at_the_end() {
+            fetcher.release(&released);
             return;
         }
     }

@@ -28,7 +28,7 @@ const CACHE_SHARE: usize = 2;
 const MOST_READS: usize = 1 << 14;
 
 /// So many of them are looked at while nobody else can write down any.
-const READS_AT_ONCE: usize = 64;
+const READS_AT_ONCE: usize = 16;
 
 /// A stream of which nothing was heard for so long is over.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -258,6 +258,13 @@ impl Prefetching {
         Step { fetch, released: planner.released() }
     }
 
+    /// Where there are no streams any more, what the last of them had: that is nobody's now. Nothing may be on its way.
+    fn released_at_the_end(&self) -> Option<Vec<Block<ObjectName>>> {
+        let mut shared = self.lock();
+        // One may have begun since somebody looked: its blocks would be asked for, and never come.
+        (shared.planner.streams() == 0).then(|| shared.planner.released())
+    }
+
     /// Ends streams that nobody has told anything of for long; whether there are any left.
     fn tidy(&self, now: u64) -> bool {
         let mut shared = self.lock();
@@ -392,6 +399,28 @@ mod tests {
         assert!(!prefetching.tidy(7));
         prefetching.note_read(name(1), [ByteRange::new(0, 10)].into_iter());
         assert!(prefetching.lock().reads.is_empty(), "nobody is interested");
+    }
+
+    #[test]
+    fn a_stream_that_begins_as_the_last_one_ends_is_fetched() {
+        let prefetching = Prefetching::new(1000);
+        let hint = Notice { stream: 7, is_hint: true, ..Notice::default() };
+        let piece = [ByteRange::new(0, FRAME)];
+        let (_, block) = (prefetching.tell(TELLER, &hint, name(1), &piece, 1), name(1));
+        assert_eq!(prefetching.step(&[], FREE, 2).fetch.len(), 1);
+        prefetching.step(&[Block { object: block, number: 0 }], FREE, 3);
+        let over = Notice { stream: 7, is_over: true, ..Notice::default() };
+        prefetching.tell(TELLER, &over, name(1), &[], 4);
+        assert!(!prefetching.tidy(5));
+        let next = Notice { stream: 8, ..hint };
+        prefetching.tell(TELLER, &next, name(2), &piece, 6);
+        assert_eq!(prefetching.released_at_the_end(), None);
+        let step = prefetching.step(&[], FREE, 7);
+        assert_eq!((step.fetch.len(), step.released.len()), (1, 1));
+        prefetching.step(&[Block { object: name(2), number: 0 }], FREE, 8);
+        prefetching.tell(TELLER, &Notice { is_over: true, ..next }, name(2), &[], 9);
+        let released = prefetching.released_at_the_end();
+        assert_eq!(released, Some(vec![Block { object: name(2), number: 0 }]));
     }
 
     #[test]
