@@ -22,7 +22,7 @@ use nasd_types::ByteRange;
 use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
-use crate::hints::StreamOfHints;
+use crate::hint_streams::StreamOfHints;
 use crate::inodes;
 use crate::names::Told;
 use crate::pages::ON_ITS_WAY;

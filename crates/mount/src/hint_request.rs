@@ -1,4 +1,4 @@
-//! Telling a mount what will be read: the other side of `hints`, for programs (`docs/hints.md`).
+//! Telling a mount what will be read: the other side of `hint_streams`, for programs (`docs/hints.md`).
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use nasd_types::ByteRange;
 
-use crate::hints::{COMMAND, HEAD_BYTES, REQUEST_BYTES};
+use crate::hint_streams::{COMMAND, HEAD_BYTES, REQUEST_BYTES};
 
 /// Hints to be told at once, in the order in which they were put here.
 #[derive(Clone, Debug, Default)]
