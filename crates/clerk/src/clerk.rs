@@ -682,14 +682,16 @@ impl Clerk {
         path: &[u8],
         follow: bool,
     ) -> Result<Entry, ClerkError> {
-        self.resolve_from(caller, self.root(), path, follow)
+        let root = self.root();
+        self.resolve_from(caller, (root, Some(root)), path, follow)
     }
 
-    /// The same from a directory, above which `..` does not lead.
+    /// The same from a directory, above which `..` does not lead. Links whose target begins with a slash lead to the
+    /// directory that is given for them; `Manager(Invalid)` if none is.
     pub(crate) fn resolve_from(
         &self,
         caller: &Arc<Caller>,
-        begin: FileHandle,
+        (begin, slash): (FileHandle, Option<FileHandle>),
         path: &[u8],
         follow: bool,
     ) -> Result<Entry, ClerkError> {
@@ -716,7 +718,7 @@ impl Clerk {
                 }
                 let target = self.readlink(caller, handle)?;
                 if target.starts_with(b"/") {
-                    stack = vec![self.root()];
+                    stack = vec![slash.ok_or(ClerkError::Manager(ManagerStatus::Invalid))?];
                 }
                 let names: Vec<Vec<u8>> = components(&target).map(<[u8]>::to_vec).collect();
                 rest.extend(names.into_iter().rev());

@@ -16,6 +16,7 @@ use crate::hints::HintStream;
 use crate::open_file::Reader;
 use crate::pending::Piece;
 use crate::wire::FileHandle;
+use crate::work_pool::caught;
 
 /// What a reader has found out under the file's lock.
 struct Plan {
@@ -173,7 +174,9 @@ impl FileState {
         };
         drop(inner);
         let into = &mut fetch.buffer[..fetch.length];
-        let outcome = core.with_grant(slot, |grant| core.objects.read(grant, offset, into));
+        // Readers wait for what is on its way, whatever becomes of it.
+        let outcome =
+            caught(|| core.with_grant(slot, |grant| core.objects.read(grant, offset, into)));
         let mut inner = self.lock();
         let length = match outcome {
             Ok(outcome) => {

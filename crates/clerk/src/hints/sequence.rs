@@ -59,10 +59,25 @@ pub(crate) struct Call<F> {
     pub(crate) hints: Batch<F>,
     /// Its place among the calls.
     pub(crate) ordinal: u64,
+}
+
+/// How far a stream is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
     /// All calls before that are over.
     pub(crate) passed: u64,
-    /// So many of so many hints, of those that are over since that was last told, were not read.
-    pub(crate) skipped: (u64, u64),
+    /// So many hints that are over were not read,
+    pub(crate) skipped: u64,
+    /// of so many.
+    pub(crate) ended: u64,
+}
+
+impl Progress {
+    /// The same, with the hints alone that are over since then.
+    pub(crate) fn since(self, before: Progress) -> Progress {
+        let (skipped, ended) = (self.skipped - before.skipped, self.ended - before.ended);
+        Progress { skipped, ended, ..self }
+    }
 }
 
 /// See the module. Files are known by `F`, and looked for by `K`.
@@ -126,6 +141,29 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     /// Whether so much may be fetched that it is worth a request.
     pub(crate) fn has_room(&self) -> bool {
         self.window.saturating_sub(self.held_bytes) >= BATCH_BYTES.min(self.window / 4)
+    }
+
+    /// Bytes that are fetched, or being so, and not over.
+    pub(crate) fn held(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// No more is to be held than so much: what would be read last is let go, and fetched again when there is room.
+    pub(crate) fn trim(&mut self, limit: u64) -> Vec<(F, ByteRange)> {
+        let mut released = Vec::new();
+        let (mut at, front) = (self.fetched, self.front);
+        while self.held_bytes > limit && at > self.base {
+            at -= 1;
+            let Some(hint) = self.hint(at) else { break };
+            if std::mem::take(&mut hint.is_held) {
+                let over = (hint.file.clone(), hint.range);
+                self.held_bytes -= over.1.length;
+                self.behind_bytes -= if at < front { over.1.length } else { 0 };
+                self.fetched = at;
+                released.push(over);
+            }
+        }
+        released
     }
 
     /// Hints that are not over.
@@ -237,8 +275,9 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         self.told = told;
     }
 
-    /// What to fetch next, if there is room for it; it counts as fetched from now on.
-    pub(crate) fn next_batch(&mut self) -> Option<Batch<F>> {
+    /// What to fetch next, if there is room for it, of which more than `limit` bytes may not be held; it counts as fetched from
+    /// now on.
+    pub(crate) fn next_batch(&mut self, limit: u64) -> Option<Batch<F>> {
         let mut batch: Option<Batch<F>> = None;
         let (mut bytes, window) = (0, self.window);
         self.fetched = self.fetched.max(self.base);
@@ -251,7 +290,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
                 continue;
             }
             // One that is longer than the window is fetched when nothing else is held.
-            let is_full = held > 0 && held + length > window;
+            let is_full = held + length > limit || (held > 0 && held + length > window);
             let fits = match &batch {
                 Some(batch) => {
                     batch.file == hint.file
@@ -310,14 +349,19 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         self.told_bytes += bytes;
         let ordinal = self.calls_passed + self.calls.len() as u64;
         self.calls.push_back(self.told);
-        let skipped = (std::mem::take(&mut self.skipped), std::mem::take(&mut self.ended));
-        Some(Call { hints, ordinal, passed: self.calls_passed, skipped })
+        Some(Call { hints, ordinal })
+    }
+
+    /// How far it is.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { passed: self.calls_passed, skipped: self.skipped, ended: self.ended }
     }
 
     /// All that was fetched and is not over.
     pub(crate) fn end(&mut self) -> Vec<(F, ByteRange)> {
         let hints = std::mem::take(&mut self.hints);
         self.places.clear();
+        (self.held_bytes, self.behind_bytes) = (0, 0);
         let held = hints.into_iter().filter(|hint| hint.is_held);
         held.map(|hint| (hint.file, hint.range)).collect()
     }
@@ -345,7 +389,7 @@ mod tests {
     fn hints_of_one_file_are_fetched_together_and_in_order() {
         let mut sequence = sequence(&[(1, 50, 5), (1, 10, 5), (2, 0, 9), (1, 10, 5)]);
         let next = |sequence: &mut Sequence<u32, u32>| {
-            sequence.next_batch().map(|batch| (batch.file, batch.ranges))
+            sequence.next_batch(u64::MAX).map(|batch| (batch.file, batch.ranges))
         };
         assert_eq!(next(&mut sequence), Some((1, ranges(&[(50, 5), (10, 5)]))));
         assert_eq!(next(&mut sequence), Some((2, ranges(&[(0, 9)]))));
@@ -370,7 +414,7 @@ mod tests {
         let hints: Vec<_> = (0..1000).map(|file| (file, 0, 100_000)).collect();
         let mut sequence = sequence(&hints);
         let fetch = |sequence: &mut Sequence<u32, u32>| {
-            std::iter::from_fn(|| sequence.next_batch()).count()
+            std::iter::from_fn(|| sequence.next_batch(u64::MAX)).count()
         };
         assert_eq!(fetch(&mut sequence), 10);
         let mut most = 0;
@@ -387,7 +431,7 @@ mod tests {
     fn what_is_left_out_is_let_go_and_trusted_less() {
         let hints: Vec<_> = (0..3000).map(|file| (file, 0, 10_000)).collect();
         let mut sequence = sequence(&hints);
-        while sequence.next_batch().is_some() {}
+        while sequence.next_batch(u64::MAX).is_some() {}
         let held = sequence.held_bytes;
         let released = sequence.note_read(&2000, ByteRange::new(0, 10_000));
         assert_eq!(released.len() as u64 * 10_000, held);
@@ -398,7 +442,7 @@ mod tests {
         let again = sequence.base + sequence.hints.len() as u64 - 1;
         assert_eq!(sequence.places[&5][&0], [again]);
         // Who comes later to what is left is not lost.
-        let batch = sequence.next_batch().unwrap();
+        let batch = sequence.next_batch(u64::MAX).unwrap();
         assert_eq!(u64::from(batch.file), sequence.base);
         assert_eq!(sequence.note_read(&batch.file, ByteRange::new(0, u64::MAX >> 1)).len(), 1);
     }
@@ -409,19 +453,21 @@ mod tests {
         let mut sequence = sequence(&rows);
         sequence.push(1, 1, ByteRange::new(0, 100));
         let call = sequence.next_call().unwrap();
-        assert_eq!((call.ordinal, call.passed, call.skipped), (0, 0, (0, 0)));
+        assert_eq!((call.ordinal, sequence.progress()), (0, Progress::default()));
         assert_eq!(call.hints.ranges.len(), CALL_HINTS);
         let more: Vec<_> = std::iter::from_fn(|| sequence.next_call()).collect();
         let lengths: Vec<_> = more.iter().map(|call| call.hints.ranges.len()).collect();
         assert_eq!(lengths, [64, 64, 8, 1], "backwards is another call");
         assert_eq!(more[3].ordinal, 4);
         // What is fetched here is over for the drives; reads make it so.
-        let fetched = std::iter::from_fn(|| sequence.next_batch());
+        let fetched = std::iter::from_fn(|| sequence.next_batch(u64::MAX));
         assert_eq!(fetched.map(|batch| batch.ranges.len()).sum::<usize>(), 201);
         sequence.note_read(&1, ByteRange::new(0, 100));
         sequence.push(2, 2, ByteRange::new(0, 100));
         let call = sequence.next_call().unwrap();
-        assert_eq!((call.ordinal, call.passed, call.skipped), (5, 5, (0, 1)));
+        let progress = Progress { passed: 5, skipped: 0, ended: 1 };
+        assert_eq!((call.ordinal, sequence.progress()), (5, progress));
+        assert_eq!(progress.since(progress), Progress { passed: 5, skipped: 0, ended: 0 });
     }
 
     #[test]
