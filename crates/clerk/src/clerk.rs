@@ -15,6 +15,7 @@ use crate::background;
 use crate::core::Core;
 use crate::file::FileState;
 use crate::grants::Slot;
+use crate::hinted::Version;
 use crate::names::{Asking, Belief};
 use crate::open_file::{OpenFile, OpenMode};
 use crate::paths::components;
@@ -634,12 +635,13 @@ impl Clerk {
         let mut inner = file.lock();
         inner.fetched.clear();
         // Whoever hinted it had it fetched for this open.
+        let version = Version::of(&entry.attributes);
         match are_of_now {
-            true => {
-                let version = (entry.attributes.modify_time, entry.attributes.size);
-                inner.hinted.keep(version, Instant::now());
+            true => inner.hinted.keep(version, Instant::now()),
+            false => {
+                inner.hinted.clear();
+                inner.hinted.note(version);
             }
-            false => inner.hinted.clear(),
         }
         if inner.pending.is_empty() {
             let answers = inner.answers();

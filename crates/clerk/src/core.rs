@@ -444,7 +444,8 @@ impl Core {
         told.map(|(attributes, _)| attributes)
     }
 
-    fn getattr_from_servers(
+    /// Attributes as the drive or the manager tells them, without what is written here and not sent.
+    pub(crate) fn getattr_from_servers(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         handle: FileHandle,

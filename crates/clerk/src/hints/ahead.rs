@@ -11,7 +11,7 @@ use super::{FileOf, HintStream, HintedFile, Place, Told, Wanted, Work};
 use crate::clerk::Clerk;
 use crate::core::Core;
 use crate::extending::{ExtendedPart, ExtensionCall};
-use crate::hinted::Part;
+use crate::hinted::{Part, Version};
 use crate::wire::{Caller, FileType, ManagerStatus, ReadOutcome, Status};
 use crate::work_pool::caught;
 use crate::{ClerkError, OpenMode};
@@ -83,6 +83,7 @@ fn find(
     }
     let slot = clerk.slot_for(caller, entry.handle, OpenMode::READ)?;
     let state = clerk.core().file(entry.handle);
+    state.lock().hinted.note(Version::of(&entry.attributes));
     let whole = ByteRange::new(0, entry.attributes.size);
     let range = range.map_or(whole, |range| range.intersection(&whole));
     Ok((FileOf(Arc::new(HintedFile { state, slot })), range))
@@ -122,8 +123,7 @@ fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>, wanted: Vec<Wanted>) {
     for (range, id) in wanted {
         let length = outcome.length.saturating_sub(at).min(range.length as usize);
         let part = Part::new(Arc::clone(&bytes), at, length);
-        let version = (outcome.fs_data_modify_time, outcome.logical_size);
-        inner.hinted.finish((range.offset, id), (length > 0).then_some((part, version)), now);
+        inner.hinted.finish((range.offset, id), (length > 0).then_some(part), now);
         at += length;
     }
     if outcome.length > 0 {

@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_prefetch::notice::{self, Notice};
 use nasd_types::{ByteRange, DriveId};
 
 use super::{cell, eventually, new_file, pattern, root, settings, user};
 use crate::fake::FakeCell;
-use crate::wire::{ExtensionOutcome, Status};
+use crate::hinted;
+use crate::wire::{ExtensionOutcome, SetFileAttributes, Status};
 use crate::{Clerk, ClerkError, ExtendedPart, FileHandle, Hints, OpenFile, OpenMode, Settings};
 
 const PIECE: u64 = 1000;
@@ -375,4 +376,63 @@ fn links_are_followed_as_far_as_they_lead_to_the_same_place_for_whoever_reads() 
     hints.add_path(clerk.root(), b"set/near", None).unwrap();
     eventually("one is known", || hints.left() == 1);
     eventually("and fetched", || bytes.load(Ordering::Relaxed) >= 3000);
+}
+
+/// Hints the beginning of a file, and waits until it is fetched.
+fn fetch_beginning(cell: &FakeCell, clerk: &Clerk, hints: &Hints) {
+    let reads = &cell.drive(0).counters.reads;
+    let before = reads.load(Ordering::Relaxed);
+    hints.add_path(clerk.root(), b"file", Some(ByteRange::new(0, PIECE))).unwrap();
+    eventually("it is fetched", || reads.load(Ordering::Relaxed) > before);
+}
+
+#[test]
+fn who_reads_slowly_has_nothing_fetched_twice_and_sees_what_others_write() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let other = cell.clerk(settings());
+    let handle = file_of(&clerk, "file", 50_000);
+    let counters = &cell.drive(0).counters;
+    let hints = clerk.hints(&root()).unwrap();
+    let (file, mut into) = (open(&clerk, handle, OpenMode::READ), vec![0; PIECE as usize]);
+    for is_changed in [false, true] {
+        fetch_beginning(&cell, &clerk, &hints);
+        let state = clerk.core().file(handle);
+        eventually("it has come", || {
+            let found = state.lock().hinted.find(0, 1, Instant::now());
+            matches!(found, hinted::Found::Ready(_))
+        });
+        state.lock().hinted.age(Duration::from_secs(60));
+        if is_changed {
+            let theirs = open(&other, handle, OpenMode::WRITE);
+            theirs.write(10, b"theirs").unwrap();
+            theirs.sync().unwrap();
+        }
+        let (reads, asked) = (&counters.reads, &counters.getattrs);
+        let before = (reads.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
+        file.read(0, &mut into).unwrap();
+        let after = (reads.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
+        assert_eq!(after, (before.0 + u64::from(is_changed), before.1 + 1));
+        assert_eq!(&into[10..16] == b"theirs", is_changed);
+    }
+}
+
+#[test]
+fn an_open_sees_what_was_written_by_who_sets_the_time_of_the_file_back() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let other = cell.clerk(settings());
+    let handle = file_of(&clerk, "file", 50_000);
+    let hints = clerk.hints(&root()).unwrap();
+    let before = other.getattr_now(&root(), handle).unwrap().modify_time;
+    fetch_beginning(&cell, &clerk, &hints);
+    let theirs = open(&other, handle, OpenMode::WRITE);
+    theirs.write(10, b"theirs").unwrap();
+    theirs.sync().unwrap();
+    let back = SetFileAttributes { modify_time: Some(before), ..SetFileAttributes::default() };
+    other.setattr(&root(), handle, &back).unwrap();
+    let mut into = vec![0; PIECE as usize];
+    let file = open(&clerk, handle, OpenMode::READ);
+    file.read(0, &mut into).unwrap();
+    assert_eq!(&into[10..16], b"theirs");
 }
