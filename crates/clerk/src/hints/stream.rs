@@ -158,11 +158,24 @@ impl HintStream {
 
     /// Somebody has read a part of a file; no file may be locked.
     pub(crate) fn note_read(&self, handle: FileHandle, range: ByteRange) {
+        self.note(|sequence| sequence.note_read(&handle, range));
+    }
+
+    /// Somebody had all that he wanted of a file from a cache in front of this clerk; no file may be locked.
+    pub(crate) fn note_had(&self, handle: FileHandle) {
+        self.note(|sequence| sequence.note_had(&handle));
+    }
+
+    fn note(
+        &self,
+        note: impl FnOnce(&mut Sequence<FileOf, FileHandle>) -> Vec<(FileOf, ByteRange)>,
+    ) {
         let (released, freed) = {
             let mut state = self.lock();
             let before = state.sequence.held();
-            let released = state.sequence.note_read(&handle, range);
-            if !released.is_empty() && state.sequence.has_room() {
+            let released = note(&mut state.sequence);
+            let is_of_use = !released.is_empty() || state.sequence.has_strays();
+            if is_of_use && state.sequence.has_room() {
                 self.changed.notify_all();
             }
             (released, before - state.sequence.held())
