@@ -95,18 +95,15 @@ impl Clerk {
     pub fn hints(self: &Arc<Self>, caller: &Arc<Caller>) -> Result<Hints, ClerkError> {
         let core = self.core();
         let stream = Arc::new(HintStream::new(core.new_stream(), &core.hints));
-        core.hints.enter(caller.uid, &stream)?;
+        let member = core.hints.enter(caller.uid, &stream)?;
         let (clerk, caller, conducted) =
             (Arc::clone(self), Arc::clone(caller), Arc::clone(&stream));
         let conduct = move || {
             ahead::conduct(&clerk, &caller, &conducted);
-            clerk.core().hints.leave(&conducted);
+            drop(member);
         };
         let thread = std::thread::Builder::new().name("nasd-hints".to_owned()).spawn(conduct);
-        if let Err(error) = thread {
-            core.hints.leave(&stream);
-            return Err(ClerkError::Unreachable(format!("no thread for hints: {error}")));
-        }
+        thread.map_err(|error| ClerkError::Unreachable(format!("no thread for hints: {error}")))?;
         Ok(Hints { stream })
     }
 }

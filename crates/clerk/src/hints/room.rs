@@ -27,6 +27,25 @@ const MOST_KNOWN: usize = 1 << 14;
 const PATH_BYTES: usize = 16 << 20;
 const MOST_PATH_BYTES: usize = 4 << 20;
 
+/// There is next to nothing left below one part in this many, and enough to look again above one in so many: who looked at each
+/// byte that is given back would fetch a little at a time.
+const SHORT_BELOW: u64 = 128;
+const ENOUGH_ABOVE: u64 = 32;
+
+/// A stream's place among the others, until this is dropped.
+pub(super) struct Member {
+    room: Arc<Room>,
+    stream: Arc<HintStream>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let own = Arc::as_ptr(&self.stream);
+        self.room.lock().streams.retain(|(_, other)| other.as_ptr() != own);
+        self.room.wake();
+    }
+}
+
 /// See the module.
 pub(crate) struct Room {
     bytes: u64,
@@ -39,7 +58,7 @@ struct Shared {
     streams: Vec<(u32, Weak<HintStream>)>,
     /// Bytes that all of them hold.
     held: u64,
-    /// Somebody has found too little.
+    /// Somebody has found next to nothing left.
     is_short: bool,
 }
 
@@ -58,8 +77,12 @@ impl Room {
         self.bytes / STREAM_SHARE
     }
 
-    /// A user's stream is one of them from now on, until it leaves.
-    pub(super) fn enter(&self, uid: u32, stream: &Arc<HintStream>) -> Result<(), ClerkError> {
+    /// A user's stream is one of them from now on.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        uid: u32,
+        stream: &Arc<HintStream>,
+    ) -> Result<Member, ClerkError> {
         let mut shared = self.lock();
         if shared.streams.iter().filter(|(owner, _)| *owner == uid).count() >= MOST_STREAMS_EACH {
             return Err(ClerkError::TooManyOwnStreams);
@@ -71,14 +94,7 @@ impl Room {
         drop(shared);
         // The others have less now.
         self.wake();
-        Ok(())
-    }
-
-    /// A stream that holds nothing any more is over.
-    pub(super) fn leave(&self, stream: &Arc<HintStream>) {
-        let own = Arc::as_ptr(stream);
-        self.lock().streams.retain(|(_, other)| other.as_ptr() != own);
-        self.wake();
+        Ok(Member { room: Arc::clone(self), stream: Arc::clone(stream) })
     }
 
     fn count(&self) -> usize {
@@ -116,7 +132,8 @@ impl Room {
         };
         let (taken, holds) = take(limit);
         shared.held += holds.saturating_sub(held);
-        shared.is_short |= taken.is_none();
+        let left = self.bytes.saturating_sub(shared.held);
+        shared.is_short |= taken.is_none() && left < self.bytes / SHORT_BELOW;
         taken
     }
 
@@ -127,9 +144,11 @@ impl Room {
         }
         let mut shared = self.lock();
         shared.held = shared.held.saturating_sub(bytes);
-        let was_short = std::mem::take(&mut shared.is_short);
+        let is_enough = self.bytes.saturating_sub(shared.held) >= self.bytes / ENOUGH_ABOVE;
+        let looks_again = shared.is_short && is_enough;
+        shared.is_short &= !looks_again;
         drop(shared);
-        if was_short {
+        if looks_again {
             self.wake();
         }
     }

@@ -156,9 +156,10 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         self.hints.push_back(Hint { file, key, range, is_over: false, is_held: false });
     }
 
-    /// Whether so much may be fetched that it is worth a request.
-    pub(crate) fn has_room(&self) -> bool {
-        self.window.saturating_sub(self.held_bytes) >= BATCH_BYTES.min(self.window / 4)
+    /// Whether so much may be fetched that it is worth a request, if more than `limit` bytes may not be held.
+    pub(crate) fn has_room(&self, limit: u64) -> bool {
+        let most = self.window.min(limit);
+        most.saturating_sub(self.held_bytes) >= BATCH_BYTES.min(most / 4)
     }
 
     /// Bytes that are fetched, or being so, and not over.
@@ -350,6 +351,10 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         for index in 0..self.strays.len() {
             let (held, at) = self.ahead_of(self.strays[index]);
             of_strays += held;
+            if held > share / 2 {
+                // Later, and more at once.
+                continue;
+            }
             let first = self.hint(at).map_or(0, |hint| hint.range.length);
             // Each has one hint at least, if there is room at all.
             let own = share.saturating_sub(held).max(if held == 0 { first } else { 0 }).min(room);

@@ -175,7 +175,7 @@ impl HintStream {
             let before = state.sequence.held();
             let released = note(&mut state.sequence);
             let is_of_use = !released.is_empty() || state.sequence.has_strays();
-            if is_of_use && state.sequence.has_room() {
+            if is_of_use && state.sequence.has_room(self.room.share()) {
                 self.changed.notify_all();
             }
             (released, before - state.sequence.held())
