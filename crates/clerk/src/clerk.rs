@@ -15,6 +15,7 @@ use crate::background;
 use crate::core::Core;
 use crate::file::FileState;
 use crate::grants::Slot;
+use crate::hinted::Version;
 use crate::names::{Asking, Belief};
 use crate::open_file::{OpenFile, OpenMode};
 use crate::paths::components;
@@ -634,12 +635,13 @@ impl Clerk {
         let mut inner = file.lock();
         inner.fetched.clear();
         // Whoever hinted it had it fetched for this open.
+        let version = Version::of(&entry.attributes);
         match are_of_now {
-            true => {
-                let version = (entry.attributes.modify_time, entry.attributes.size);
-                inner.hinted.keep(version, Instant::now());
+            true => inner.hinted.keep(version, Instant::now()),
+            false => {
+                inner.hinted.clear();
+                inner.hinted.note(version);
             }
-            false => inner.hinted.clear(),
         }
         if inner.pending.is_empty() {
             let answers = inner.answers();
@@ -682,14 +684,16 @@ impl Clerk {
         path: &[u8],
         follow: bool,
     ) -> Result<Entry, ClerkError> {
-        self.resolve_from(caller, self.root(), path, follow)
+        let root = self.root();
+        self.resolve_from(caller, (root, Some(root)), path, follow)
     }
 
-    /// The same from a directory, above which `..` does not lead.
+    /// The same from a directory, above which `..` does not lead. Links whose target begins with a slash lead to the
+    /// directory that is given for them; `Manager(Invalid)` if none is.
     pub(crate) fn resolve_from(
         &self,
         caller: &Arc<Caller>,
-        begin: FileHandle,
+        (begin, slash): (FileHandle, Option<FileHandle>),
         path: &[u8],
         follow: bool,
     ) -> Result<Entry, ClerkError> {
@@ -716,7 +720,7 @@ impl Clerk {
                 }
                 let target = self.readlink(caller, handle)?;
                 if target.starts_with(b"/") {
-                    stack = vec![self.root()];
+                    stack = vec![slash.ok_or(ClerkError::Manager(ManagerStatus::Invalid))?];
                 }
                 let names: Vec<Vec<u8>> = components(&target).map(<[u8]>::to_vec).collect();
                 rest.extend(names.into_iter().rev());

@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::buffers::{BufferPool, SpareBuffers};
 use crate::file::FileState;
 use crate::grants::{Grants, Slot};
+use crate::hints::Room;
 use crate::measures::{MeasuredObjects, Measures};
 use crate::names::KnownNames;
 use crate::settings::Settings;
@@ -39,6 +40,9 @@ const RENEWAL_THREADS: usize = 2;
 
 /// Parts of directories that are listed side by side at most, and one for each that lists them.
 pub(crate) const LISTER_THREADS: usize = 3;
+
+/// Names of hints that are looked up side by side at most.
+const FINDER_THREADS: usize = 16;
 
 /// The threads and the memory that serve one drive: a drive that is away uses up only its own.
 pub(crate) struct Lane {
@@ -110,6 +114,10 @@ pub(crate) struct Core {
     renewals: WorkPool,
     /// Lists parts of directories.
     pub(crate) listers: WorkPool,
+    /// Looks up what was hinted.
+    pub(crate) finders: WorkPool,
+    /// What streams of hints have together.
+    pub(crate) hints: Arc<Room>,
     /// Bits of the volume's `Protection`.
     protection: AtomicU32,
     next_owner: AtomicU64,
@@ -157,6 +165,8 @@ impl Core {
             dirtied: Condvar::new(),
             renewals: WorkPool::new("nasd-renew", RENEWAL_THREADS),
             listers: WorkPool::new("nasd-list", LISTER_THREADS),
+            finders: WorkPool::new("nasd-find", FINDER_THREADS),
+            hints: Arc::new(Room::new(settings.read_ahead_bytes)),
             protection: AtomicU32::new(0),
             next_owner: AtomicU64::new(1),
             caller: Arc::clone(caller),
@@ -434,7 +444,8 @@ impl Core {
         told.map(|(attributes, _)| attributes)
     }
 
-    fn getattr_from_servers(
+    /// Attributes as the drive or the manager tells them, without what is written here and not sent.
+    pub(crate) fn getattr_from_servers(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         handle: FileHandle,
@@ -474,6 +485,7 @@ impl Core {
     pub(crate) fn close_pools(&self) {
         self.renewals.close();
         self.listers.close();
+        self.finders.close();
         for lane in lock(&self.lanes).values() {
             lane.senders.close();
             lane.fetchers.close();

@@ -47,6 +47,14 @@ pub enum ClerkError {
     /// As many hints are known as can be.
     #[error("as many hints are known as can be: tell the rest when some are over")]
     TooManyHints,
+    /// There are as many streams of hints as a clerk can have.
+    #[error(
+        "there are as many streams of hints as can be: wait until another program has ended its own"
+    )]
+    TooManyStreams,
+    /// The user has as many streams of hints as one may have.
+    #[error("this user has as many streams of hints as one may have: end one of them first")]
+    TooManyOwnStreams,
     /// Bytes can't go from one file to the other without a trip through this client: the files are of
     /// different drives, or the drives are reached by way of the manager.
     #[error("the files are not of one drive that is reached directly")]
@@ -75,6 +83,8 @@ impl ClerkError {
             ClerkError::NotOpenForThis => libc::EBADF,
             ClerkError::TooLarge => libc::EFBIG,
             ClerkError::TooManyHints => libc::EAGAIN,
+            ClerkError::TooManyStreams => libc::EBUSY,
+            ClerkError::TooManyOwnStreams => libc::EDQUOT,
             ClerkError::Apart => libc::EXDEV,
             ClerkError::NameTooLong => libc::ENAMETOOLONG,
             ClerkError::BadName => libc::EINVAL,

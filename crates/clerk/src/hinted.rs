@@ -1,7 +1,8 @@
 //! Pieces of one file that were fetched because somebody has said that he will read them: pure bookkeeping.
 //!
 //! Unlike what is read ahead (`fetched`) they are as long as was said, are kept until their turn is over, and outlive an
-//! open of the file if that shows that nobody has written since.
+//! open of the file if that shows that nobody has written since: that the file is what it was before they were asked for. Those
+//! that are old are used only when the drive has been asked whether that is so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +10,30 @@ use std::time::{Duration, Instant};
 
 use nasd_types::{ByteRange, Timestamp};
 
-/// A piece older than this is not used any more, unless an open has shown since that it is as good as new.
+use crate::wire::FileAttributes;
+
+/// A piece older than this is not used any more, until it is known that it is as good as new.
 const MAX_AGE: Duration = Duration::from_secs(5);
 
-/// What a file was like when something was read of it: when its data had changed, and how long it was.
-pub(crate) type Version = (Timestamp, u64);
+/// What a file is like at some moment. Who writes moves both times; and who sets the time of its data back moves the other, which
+/// nobody sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// When its data or attributes had changed.
+    changed: Timestamp,
+    /// When its data had changed, or who may write it says so.
+    modified: Timestamp,
+    /// Bytes that it has.
+    size: u64,
+}
+
+impl Version {
+    /// What attributes tell of it.
+    pub(crate) fn of(attributes: &FileAttributes) -> Version {
+        let FileAttributes { change_time, modify_time, size, .. } = *attributes;
+        Version { changed: change_time, modified: modify_time, size }
+    }
+}
 
 /// Names one fetch of one piece.
 pub(crate) type PieceId = u64;
@@ -52,11 +72,12 @@ struct Piece {
     length: u64,
     /// How many hints it is for.
     users: u32,
+    /// When it was known last to be what is there.
     born: Instant,
-    /// What the file was like at an open while it was on its way: what comes is to be of that.
-    expected: Option<Version>,
-    /// What was read, and of which version; nothing while it is on its way.
-    read: Option<(Part, Version)>,
+    /// What the file was like before it was asked for, if that is known.
+    version: Option<Version>,
+    /// What was read; nothing while it is on its way.
+    read: Option<Part>,
 }
 
 /// What is known of the bytes at some offset.
@@ -66,6 +87,8 @@ pub(crate) enum Found {
     Ready(Part),
     /// On their way.
     Fetching,
+    /// Some that are old: good if the file is still what it was, which is to be told by `keep`.
+    Old,
     /// Nothing.
     None,
 }
@@ -75,6 +98,8 @@ pub(crate) enum Found {
 pub(crate) struct Hinted {
     pieces: BTreeMap<u64, Piece>,
     next_id: PieceId,
+    /// What the file was like when that was told last.
+    version: Option<Version>,
 }
 
 impl Hinted {
@@ -89,6 +114,11 @@ impl Hinted {
         last.is_some_and(|(start, piece)| start + piece.length > range.offset)
     }
 
+    /// The file is like this.
+    pub(crate) fn note(&mut self, version: Version) {
+        self.version = Some(version);
+    }
+
     /// A piece is wanted: what to call its fetch; `None` if it need not be fetched, as another one has it, or it overlaps one.
     pub(crate) fn begin(&mut self, range: ByteRange, now: Instant) -> Option<PieceId> {
         if let Some((start, piece)) = self.pieces.range_mut(..range.end()).next_back()
@@ -101,8 +131,14 @@ impl Hinted {
         }
         let id = self.next_id;
         self.next_id += 1;
-        let piece =
-            Piece { id, length: range.length, users: 1, born: now, expected: None, read: None };
+        let piece = Piece {
+            id,
+            length: range.length,
+            users: 1,
+            born: now,
+            version: self.version,
+            read: None,
+        };
         self.pieces.insert(range.offset, piece);
         Some(id)
     }
@@ -111,14 +147,13 @@ impl Hinted {
     pub(crate) fn finish(
         &mut self,
         (offset, id): (u64, PieceId),
-        read: Option<(Part, Version)>,
+        read: Option<Part>,
         now: Instant,
     ) {
         let Some(piece) = self.pieces.get_mut(&offset).filter(|piece| piece.id == id) else {
             return;
         };
-        let expected = piece.expected;
-        match read.filter(|(_, version)| expected.is_none_or(|expected| expected == *version)) {
+        match read {
             Some(read) => (piece.born, piece.read) = (now, Some(read)),
             None => drop(self.pieces.remove(&offset)),
         }
@@ -134,12 +169,16 @@ impl Hinted {
         }
         match &piece.read {
             None => Found::Fetching,
-            Some((part, _)) => {
+            Some(part) => {
                 let skip = (offset - start) as usize;
+                let is_old = now.duration_since(piece.born) > MAX_AGE;
                 // Where the file had ended it may have grown since: the drive is asked.
-                if skip >= part.length || now.duration_since(piece.born) > MAX_AGE {
+                if skip >= part.length || (is_old && piece.version.is_none()) {
                     self.pieces.remove(&start);
                     return Found::None;
+                }
+                if is_old {
+                    return Found::Old;
                 }
                 Found::Ready(part.from(skip, limit))
             }
@@ -163,11 +202,12 @@ impl Hinted {
         }
     }
 
-    /// The file is like this now: what was read of it when it was like that is as good as new, all else is dropped.
+    /// The file is like this now: what was asked for when it was like that is as good as new, all else is dropped.
     pub(crate) fn keep(&mut self, version: Version, now: Instant) {
+        self.version = Some(version);
         self.pieces.retain(|_, piece| {
-            (piece.born, piece.expected) = (now, Some(version));
-            piece.read.as_ref().is_none_or(|(_, read)| *read == version)
+            piece.born = now;
+            piece.version == Some(version)
         });
     }
 
@@ -180,6 +220,13 @@ impl Hinted {
         }
     }
 
+    /// All pieces are so much older.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self, by: Duration) {
+        let older = |piece: &mut Piece| piece.born = piece.born.checked_sub(by).unwrap();
+        self.pieces.values_mut().for_each(older);
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
@@ -190,14 +237,15 @@ impl Hinted {
 mod tests {
     use super::*;
 
-    const VERSION: Version = (Timestamp(5), 1000);
+    const VERSION: Version = Version { changed: Timestamp(7), modified: Timestamp(5), size: 1000 };
 
     fn come(hinted: &mut Hinted, range: ByteRange, bytes: &[u8]) {
         let now = Instant::now();
+        hinted.note(VERSION);
         let id = hinted.begin(range, now).unwrap();
         assert!(matches!(hinted.find(range.offset, 1, now), Found::Fetching));
         let part = Part::new(Arc::new(bytes.to_vec()), 0, bytes.len());
-        hinted.finish((range.offset, id), Some((part, VERSION)), now);
+        hinted.finish((range.offset, id), Some(part), now);
     }
 
     fn found(hinted: &mut Hinted, offset: u64, limit: usize) -> Option<Vec<u8>> {
@@ -231,19 +279,24 @@ mod tests {
         come(&mut hinted, ByteRange::new(0, 2), b"ab");
         come(&mut hinted, ByteRange::new(5, 2), b"xy");
         let later = Instant::now() + MAX_AGE + Duration::from_secs(1);
-        assert!(matches!(hinted.find(0, 1, later), Found::None));
+        assert!(matches!(hinted.find(0, 1, later), Found::Old));
         hinted.keep(VERSION, later);
         assert!(matches!(hinted.find(5, 1, later), Found::Ready(_)));
-        // What is on its way may be of either.
+        // That the time of its data was set back shows by the other.
+        hinted.keep(Version { changed: Timestamp(8), ..VERSION }, later);
+        assert!(hinted.is_empty());
+        // What is on its way may be of either: what was asked for later is of the newer one.
         let way =
             |hinted: &mut Hinted, offset| hinted.begin(ByteRange::new(offset, 2), later).unwrap();
-        let (old, new) = (way(&mut hinted, 20), way(&mut hinted, 30));
-        let newer = (Timestamp(6), 1000);
+        let newer = Version { modified: Timestamp(6), ..VERSION };
+        hinted.note(VERSION);
+        let old = way(&mut hinted, 20);
+        hinted.note(newer);
+        let new = way(&mut hinted, 30);
         hinted.keep(newer, later);
-        assert!(matches!(hinted.find(5, 1, later), Found::None));
         let part = Part::new(Arc::new(b"pq".to_vec()), 0, 2);
-        hinted.finish((20, old), Some((part.clone(), VERSION)), later);
-        hinted.finish((30, new), Some((part, newer)), later);
+        hinted.finish((20, old), Some(part.clone()), later);
+        hinted.finish((30, new), Some(part), later);
         assert!(matches!(hinted.find(20, 1, later), Found::None));
         assert!(matches!(hinted.find(30, 1, later), Found::Ready(_)));
     }
@@ -256,7 +309,7 @@ mod tests {
         hinted.drop_overlapping(ByteRange::new(1, 4));
         let part = Part::new(Arc::new(b"old!".to_vec()), 2, 9);
         assert_eq!(part.data(), b"d!");
-        hinted.finish((4, id), Some((part, VERSION)), Instant::now());
+        hinted.finish((4, id), Some(part), Instant::now());
         assert!(hinted.is_empty());
         // The end of the file is asked for again.
         come(&mut hinted, ByteRange::new(0, 4), b"ab");

@@ -1,6 +1,6 @@
 //! An open file: what `open` gives to one application.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nasd_types::{ByteRange, Rights};
 
@@ -242,6 +242,15 @@ impl OpenFile {
     pub(crate) fn to_be_read(&self) -> Result<(Arc<FileState>, Arc<Slot>), ClerkError> {
         self.check_mode(self.mode.read)?;
         Ok((Arc::clone(&self.file), Arc::clone(&self.reader.slot)))
+    }
+
+    /// Whoever had it open had all that he wanted of it from a cache in front of the clerk: hints that all of it will be read are
+    /// over as if it had been read here.
+    pub fn note_had_elsewhere(&self) {
+        let watchers = self.file.lock().watchers.clone();
+        for watcher in watchers.iter().filter_map(Weak::upgrade) {
+            watcher.note_had(self.file.handle);
+        }
     }
 
     /// Makes everything written to the file so far durable, and its name and attributes (fsync).

@@ -1,7 +1,7 @@
 //! Reads: own unflushed writes first, then what was read ahead, then the drive.
 
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nasd_types::ByteRange;
 
@@ -11,11 +11,12 @@ use crate::core::Core;
 use crate::fetched::{FetchId, Found, Slice};
 use crate::file::{FileState, Inner};
 use crate::grants::Slot;
-use crate::hinted::{self, Part};
+use crate::hinted::{self, Part, Version};
 use crate::hints::HintStream;
 use crate::open_file::Reader;
 use crate::pending::Piece;
 use crate::wire::FileHandle;
+use crate::work_pool::caught;
 
 /// What a reader has found out under the file's lock.
 struct Plan {
@@ -173,7 +174,9 @@ impl FileState {
         };
         drop(inner);
         let into = &mut fetch.buffer[..fetch.length];
-        let outcome = core.with_grant(slot, |grant| core.objects.read(grant, offset, into));
+        // Readers wait for what is on its way, whatever becomes of it.
+        let outcome =
+            caught(|| core.with_grant(slot, |grant| core.objects.read(grant, offset, into)));
         let mut inner = self.lock();
         let length = match outcome {
             Ok(outcome) => {
@@ -189,6 +192,18 @@ impl FileState {
         inner.fetched.finish(fetch, length, Instant::now());
         drop(inner);
         self.notify();
+    }
+
+    /// Asks the drive whether the file is what it was when something was fetched that is old now. Whoever reads slowly need not
+    /// have it fetched twice.
+    fn look_whether_changed(&self, core: &Arc<Core>, reader: &Reader) {
+        let told = core.getattr_from_servers(&reader.slot.caller, self.handle, Duration::ZERO);
+        let mut inner = self.lock();
+        match told {
+            Ok((attributes, _)) => inner.hinted.keep(Version::of(&attributes), Instant::now()),
+            // Whoever reads asks the drive and is told.
+            Err(_) => inner.hinted.clear(),
+        }
     }
 
     /// Puts the answer together. Returns its length.
@@ -232,19 +247,20 @@ impl FileState {
         let mut filled = 0;
         while filled < into.len() {
             let at = offset + filled as u64;
-            let mut inner = self.lock();
-            let now = Instant::now();
+            let (mut inner, now) = (self.lock(), Instant::now());
             match inner.hinted.find(at, into.len() - filled, now) {
                 hinted::Found::Ready(part) => {
                     drop(inner);
-                    let data = part.data();
-                    into[filled..filled + data.len()].copy_from_slice(data);
-                    core.measures.ahead.add(data.len() as u64);
-                    filled += data.len();
+                    filled += copy_ahead(core, part.data(), &mut into[filled..]);
                     continue;
                 }
                 hinted::Found::Fetching => {
                     drop(self.wait(inner)?);
+                    continue;
+                }
+                hinted::Found::Old => {
+                    drop(inner);
+                    self.look_whether_changed(core, reader);
                     continue;
                 }
                 hinted::Found::None => {}
@@ -253,12 +269,9 @@ impl FileState {
             let limit = (into.len() - filled).min(usize::try_from(room).unwrap_or(usize::MAX));
             match inner.fetched.find(at, limit, now) {
                 Found::Ready(slice) => {
-                    let data = slice.data();
-                    inner.fetched.consume(at, data.len());
+                    inner.fetched.consume(at, slice.data().len());
                     drop(inner);
-                    into[filled..filled + data.len()].copy_from_slice(data);
-                    core.measures.ahead.add(data.len() as u64);
-                    filled += data.len();
+                    filled += copy_ahead(core, slice.data(), &mut into[filled..]);
                 }
                 Found::Fetching => drop(self.wait(inner)?),
                 Found::Queued(id, block) => {
@@ -288,6 +301,13 @@ impl FileState {
         }
         Ok(filled)
     }
+}
+
+/// Bytes that had been fetched are put in their place; how many.
+fn copy_ahead(core: &Core, data: &[u8], into: &mut [u8]) -> usize {
+    into[..data.len()].copy_from_slice(data);
+    core.measures.ahead.add(data.len() as u64);
+    data.len()
 }
 
 /// The whole range, when one block that was read ahead holds it.

@@ -15,7 +15,7 @@ use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
 use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of, single};
 use crate::forwarded::ForwardedDrives;
-use crate::pieces::{bytes_of, read_one_by_one};
+use crate::pieces::bytes_of;
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
 use crate::wire::{
@@ -497,7 +497,7 @@ impl Objects for RemoteDrives {
     ) -> Result<(ReadOutcome, Vec<u8>), ClerkError> {
         self.at(
             grant,
-            |striped| read_one_by_one(pieces, |offset, into| striped.read(grant, offset, into)),
+            |striped| striped.read_pieces(grant, pieces),
             |drive| {
                 let (name, into) = (grant.handle.name(), vec![0; bytes_of(pieces)]);
                 let rows = rows_of(pieces.iter().map(single));

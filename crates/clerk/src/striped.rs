@@ -22,6 +22,7 @@ use nasd_types::{Attributes, ByteRange, Protection, WriteOrder};
 
 use crate::backend::Grant;
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::pieces::read_one_by_one;
 use crate::wire::{ReadOutcome, Status, Written};
 pub(crate) use component::ComponentDrives;
 use component::{is_medium, is_of_the_drive};
@@ -106,6 +107,22 @@ impl StripedDrive {
             }
             read => read,
         })
+    }
+
+    /// Reads several pieces, one after the other, up to and with the first one that runs into the end of the object.
+    pub(crate) fn read_pieces(
+        &self,
+        grant: &Grant,
+        pieces: &[ByteRange],
+    ) -> Result<(ReadOutcome, Vec<u8>), ClientError> {
+        let together = self.with_place(grant, None, |place| match place.read_pieces(pieces) {
+            Err(error) if place.has_copies() && is_lost(&error) => Ok(None),
+            read => read,
+        })?;
+        match together {
+            Some(read) => Ok(read),
+            None => read_one_by_one(pieces, |offset, into| self.read(grant, offset, into)),
+        }
     }
 
     /// Writes all of `data`; with `durable`, as though a flush had followed.

@@ -1,10 +1,13 @@
 //! A bounded pool of threads that starts them when there is work and ends them when there is none.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use crate::ClerkError;
 
 /// A thread without work ends after this long.
 const IDLE: Duration = Duration::from_secs(10);
@@ -92,12 +95,21 @@ impl WorkPool {
     }
 }
 
+/// Does something of which others wait to hear the end: a panic is a failure as any other.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, ClerkError>) -> Result<T, ClerkError> {
+    let caught = catch_unwind(AssertUnwindSafe(work));
+    caught.unwrap_or_else(|_| Err(ClerkError::Protocol("a request has panicked".to_owned())))
+}
+
 fn run(shared: &Shared) {
     let mut state = shared.lock();
     loop {
         if let Some(job) = state.queue.pop_front() {
             drop(state);
-            job();
+            // The thread goes on with what others have submitted.
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                tracing::error!(pool = shared.name, "a job has panicked");
+            }
             state = shared.lock();
             continue;
         }
@@ -136,6 +148,24 @@ mod tests {
         }
         done.wait();
         assert!(pool.shared.lock().threads <= 3);
+    }
+
+    #[test]
+    fn a_job_that_panics_takes_no_thread_with_it() {
+        let pool = WorkPool::new("test", 1);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for number in 0..3 {
+            let sender = sender.clone();
+            pool.submit(move || {
+                assert_ne!(number, 0, "it is to panic");
+                sender.send(number).unwrap();
+            });
+        }
+        let soon = Duration::from_secs(20);
+        assert_eq!(receiver.recv_timeout(soon), Ok(1));
+        assert_eq!(receiver.recv_timeout(soon), Ok(2));
+        let panicked: Result<(), _> = caught(|| panic!("it is to panic"));
+        assert!(matches!(panicked, Err(ClerkError::Protocol(_))));
     }
 
     #[test]

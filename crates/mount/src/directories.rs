@@ -13,7 +13,7 @@ use nasd_fuse::{Attributes, Errno, FileKind, Listing};
 use crate::attributes::{errno, kind};
 use crate::callers::Who;
 use crate::files::OpenedFile;
-use crate::hints::{Base, StreamOfHints};
+use crate::hint_streams::{Base, StreamOfHints};
 use crate::inodes;
 use crate::names::Told;
 use crate::state::KnownListing;

@@ -22,7 +22,7 @@ use nasd_types::ByteRange;
 use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
-use crate::hints::StreamOfHints;
+use crate::hint_streams::StreamOfHints;
 use crate::inodes;
 use crate::names::Told;
 use crate::pages::ON_ITS_WAY;
@@ -53,6 +53,8 @@ pub(crate) struct OpenedFile {
     /// Who has taken locks by it.
     pub(crate) lockers: Mutex<HashSet<(LockKind, u64)>>,
     pub(crate) hints: StreamOfHints,
+    /// The kernel may have had all of the file when it was opened.
+    is_in_pages: bool,
 }
 
 /// Counts an opening from before it is made, so that the file is not removed meanwhile.
@@ -121,6 +123,7 @@ impl OpenedFile {
             unprivileged,
             lockers,
             hints: StreamOfHints::default(),
+            is_in_pages: false,
         }
     }
 
@@ -290,7 +293,9 @@ impl Tree {
         let direct = self.data_path == DataPath::Direct || goes_around(flags, may_be_mapped);
         // Who may read may also map.
         let has_pages = opening.mode.read || !direct;
-        self.forget_older_pages(ino, inodes::version(attributes), has_pages);
+        let version = inodes::version(attributes);
+        let is_in_pages = !direct && self.inodes.may_have_pages_of(ino, version);
+        self.forget_older_pages(ino, version, has_pages);
         // Those that are left are good; also those that mappings have beside an opening around the cache.
         let mut answer = OpenedFlags::KEEP_CACHE;
         if direct {
@@ -305,7 +310,8 @@ impl Tree {
             answer |= OpenedFlags::NOFLUSH;
         }
         let moves_time = flags & libc::O_NOATIME == 0;
-        let file = OpenedFile::new(ino, (open, caller), direct, moves_time);
+        let mut file = OpenedFile::new(ino, (open, caller), direct, moves_time);
+        file.is_in_pages = is_in_pages;
         let handle = self.files.insert(file);
         Opened { handle, flags: answer }
     }
@@ -426,6 +432,9 @@ impl Tree {
         if mode.read && !mode.write && !file.was_read.load(Ordering::Relaxed) {
             // The kernel had all the pages that were wanted.
             self.read_by(&file);
+            if file.is_in_pages {
+                file.open.note_had_elsewhere();
+            }
         }
         if self.inodes.end_open(file.ino, mode) {
             file.open.discard();

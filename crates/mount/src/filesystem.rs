@@ -17,7 +17,7 @@ use crate::attributes::Changes;
 use crate::callers::Who;
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
-use crate::hints;
+use crate::hint_streams;
 use crate::interrupts::Interrupter;
 use crate::names::{ATTRIBUTE_TTL, Told};
 use crate::pages;
@@ -448,7 +448,7 @@ impl Filesystem for VolumeFilesystem {
         data: &[u8],
         reply: Reply<IoctlAnswer>,
     ) {
-        if ioctl.command != hints::COMMAND {
+        if ioctl.command != hint_streams::COMMAND {
             return reply.error(Errno::ENOTTY);
         }
         let (who, data) = (who(context), data.to_vec());
@@ -456,7 +456,7 @@ impl Filesystem for VolumeFilesystem {
             Ok(taken) => reply.result(taken, &[]),
             Err(error) => reply.error(error),
         };
-        if ioctl.flags & hints::OF_A_DIRECTORY == 0 {
+        if ioctl.flags & hint_streams::OF_A_DIRECTORY == 0 {
             return self.on_open_file(context, ioctl.handle, move |tree, file| {
                 answer(reply, file.and_then(|file| tree.hint_file(file, &data)));
             });

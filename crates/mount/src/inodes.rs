@@ -316,6 +316,12 @@ impl Inodes {
         inode.pages == Pages::None || inode.pages == Pages::Since(version)
     }
 
+    /// Whether the kernel may have pages of a file that are of this version.
+    pub(crate) fn may_have_pages_of(&self, ino: u64, version: Version) -> bool {
+        let tables = self.lock();
+        tables.inodes.get(&ino).is_some_and(|inode| inode.pages == Pages::Since(version))
+    }
+
     /// The kernel has forgotten all pages that it had of a file when it had this version.
     pub(crate) fn forgot_pages(&self, ino: u64, version: Version) {
         if let Some(inode) = self.lock().inodes.get_mut(&ino) {

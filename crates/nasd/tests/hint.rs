@@ -6,8 +6,10 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use support::{
     CellOptions, TestCell, feed, finish, free_ports, nasd, noise, scratch, signal, sync_tree, text,
@@ -131,6 +133,70 @@ fn more_is_told_than_can_be_known_at_once() {
 }
 
 #[test]
+fn what_the_kernel_has_in_its_pages_goes_by_as_well() {
+    let (cell, _) = cell_with_files();
+    let read = |number: usize| fs::read(cell.path(&format!("set/below/{number} x"))).unwrap();
+    (0..FILES).for_each(|number| drop(read(number)));
+    // More than can be known before some are over.
+    let list: Vec<u8> = list().into_bytes().repeat(115);
+    let mut command = nasd();
+    command.arg("hint").arg(cell.path("set")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || input.write_all(&list));
+    let mut output = child.stdout.take().unwrap();
+    let told = std::thread::spawn(move || {
+        let mut said = [0; 11];
+        output.read_exact(&mut said).map(|()| said)
+    });
+    let begun = Instant::now();
+    for number in (0..FILES).cycle() {
+        if told.is_finished() {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "hints are over that nobody asks for");
+        read(number);
+    }
+    feeder.join().unwrap().unwrap();
+    assert_eq!(&told.join().unwrap().unwrap(), b"34500 hints");
+    signal(child.id(), "TERM");
+    wait_for_exit(&mut child);
+}
+
+#[test]
+fn pieces_of_a_file_on_several_drives_are_what_was_written() {
+    const PIECE: usize = 100_000;
+    let mut cell = TestCell::start(&CellOptions::striped(3, "raid0 --stripe-unit 64K"));
+    let mut bytes = noise(5, 6 << 20);
+    bytes[1 << 20..2 << 20].fill(0);
+    let file = fs::File::create(cell.path("spread")).unwrap();
+    file.write_all_at(&bytes[..1 << 20], 0).unwrap();
+    file.write_all_at(&bytes[2 << 20..], 2 << 20).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    cell.stop();
+    cell.restart();
+    // The last one ends behind the file.
+    let offsets: Vec<usize> = (0..bytes.len().div_ceil(PIECE)).rev().map(|at| at * PIECE).collect();
+    let list: String = offsets.iter().map(|at| format!("{at} {PIECE} spread\n")).collect();
+    let mut command = nasd();
+    command.arg("hint").arg(cell.mountpoint()).arg("--ranges");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
+    let mut said = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let file = fs::File::open(cell.path("spread")).unwrap();
+    for at in offsets {
+        let expected = &bytes[at..bytes.len().min(at + PIECE)];
+        let mut read = vec![1; expected.len()];
+        file.read_exact_at(&mut read, at as u64).unwrap();
+        assert!(read == expected, "at {at}");
+    }
+    signal(child.id(), "TERM");
+    wait_for_exit(&mut child);
+}
+
+#[test]
 fn hints_by_ioctl_work_from_other_languages() {
     let (cell, _) = cell_with_files();
     let program = "\
@@ -150,4 +216,15 @@ print(fcntl.ioctl(directory, HINT, request))
     python.args(["-c", &fails]).arg(cell.path("set"));
     let output = finish(python);
     assert!(text(&output).contains("Inappropriate ioctl"), "{}", text(&output));
+    // A user has so many streams at a time.
+    let many = format!(
+        "{program}import errno\nkept = []\ntry:\n    while True:\n        \
+         kept.append(os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY))\n        \
+         fcntl.ioctl(kept[-1], HINT, request)\n\
+         except OSError as error:\n    print(len(kept), errno.errorcode[error.errno])\n"
+    );
+    let mut python = Command::new("python3");
+    python.args(["-c", &many]).arg(cell.path("set"));
+    let output = finish(python);
+    assert!(text(&output).contains("16 EDQUOT"), "{}", text(&output));
 }

@@ -1,39 +1,37 @@
-//! The thread of a stream of hints: it has things fetched, and tells drives what comes behind them.
+//! The thread of a stream of hints: it has things looked up and fetched, and drives told what comes behind them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use nasd_prefetch::notice::{self, Notice};
 use nasd_types::{ByteRange, DriveId, Rights};
 
-use super::{Batch, Call, FileOf, HintStream, Target, Wanted, Work, find};
-use crate::ClerkError;
+use super::sequence::Batch;
+use super::{FileOf, HintStream, HintedFile, Place, Told, Wanted, Work};
 use crate::clerk::Clerk;
 use crate::core::Core;
 use crate::extending::{ExtendedPart, ExtensionCall};
-use crate::hinted::Part;
-use crate::wire::{Caller, ReadOutcome, Status};
+use crate::hinted::{Part, Version};
+use crate::wire::{Caller, FileType, ManagerStatus, ReadOutcome, Status};
+use crate::work_pool::caught;
+use crate::{ClerkError, OpenMode};
 
 /// Room for the answer of a drive that is told a hint.
 const ANSWER_BYTES: usize = 256;
 
-/// Does what there is to do, until the stream is over.
+/// Does what there is to do, until the stream is over. Others wait for drives and the manager: one that is away keeps nobody
+/// from the rest.
 pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<HintStream>) {
     let core = clerk.core();
     while let Some(work) = stream.next_work() {
+        let stream = Arc::clone(stream);
         match work {
-            Work::Find(Target::Open(file, range)) => stream.found(file, range),
-            Work::Find(Target::Path(directory, path, range)) => {
-                match find(clerk, caller, (directory, &path), range) {
-                    Ok((file, range)) => stream.found(file, range),
-                    Err(error) => {
-                        tracing::debug!(%error, path = %path.escape_ascii(), "a hint is of no use");
-                    }
-                }
+            Work::Find(number, place) => {
+                let (clerk, caller) = (Arc::clone(clerk), Arc::clone(caller));
+                core.finders.submit(move || look_up(&clerk, &caller, &stream, number, &place));
             }
             Work::Fetch(batch, wanted) => {
-                let (core, stream) = (Arc::clone(core), Arc::clone(stream));
+                let core = Arc::clone(core);
                 let lane = Arc::clone(&batch.file.0.state.lane);
                 lane.fetchers.submit(move || {
                     let begun = Instant::now();
@@ -41,10 +39,54 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
                     stream.fetched(begun.elapsed());
                 });
             }
-            Work::Tell(call) => tell(core, stream, call),
+            Work::Tell(told) => {
+                let core = Arc::clone(core);
+                let lane = Arc::clone(&told.hints.file.0.state.lane);
+                lane.fetchers.submit(move || tell(&core, &stream, told));
+            }
         }
     }
     tell_the_end(core, stream);
+}
+
+/// Looks up a path, for a stream that is not over.
+fn look_up(
+    clerk: &Arc<Clerk>,
+    caller: &Arc<Caller>,
+    stream: &Arc<HintStream>,
+    number: u64,
+    place: &Place,
+) {
+    let found = match stream.is_over() {
+        true => None,
+        false => match caught(|| find(clerk, caller, place)) {
+            Ok(found) => Some(found),
+            Err(error) => {
+                tracing::debug!(%error, path = %place.1.escape_ascii(), "a hint is of no use");
+                None
+            }
+        },
+    };
+    stream.found(number, found);
+}
+
+/// What a path leads to, and the capability to read it. It is not opened: that would say that what is known of it is as of now.
+fn find(
+    clerk: &Clerk,
+    caller: &Arc<Caller>,
+    (directory, path, range): &Place,
+) -> Result<(FileOf, ByteRange), ClerkError> {
+    // Where a link with a slash leads is the reader's host's to say, and not known here.
+    let entry = clerk.resolve_from(caller, (*directory, None), path, true)?;
+    if entry.attributes.file_type != FileType::Regular {
+        return Err(ClerkError::Manager(ManagerStatus::Invalid));
+    }
+    let slot = clerk.slot_for(caller, entry.handle, OpenMode::READ)?;
+    let state = clerk.core().file(entry.handle);
+    state.lock().hinted.note(Version::of(&entry.attributes));
+    let whole = ByteRange::new(0, entry.attributes.size);
+    let range = range.map_or(whole, |range| range.intersection(&whole));
+    Ok((FileOf(Arc::new(HintedFile { state, slot })), range))
 }
 
 /// What of it is not there or on its way. Whoever holds the stream may lock a file, and not the other way round.
@@ -62,8 +104,10 @@ fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>, wanted: Vec<Wanted>) {
     let file = &batch.file.0.state;
     let answers = file.lock().answers();
     let pieces: Vec<ByteRange> = wanted.iter().map(|(range, _)| *range).collect();
-    let read =
-        core.with_grant(&batch.file.0.slot, |grant| core.objects.read_pieces(grant, &pieces));
+    // Readers wait for what is on its way, whatever becomes of it.
+    let read = caught(|| {
+        core.with_grant(&batch.file.0.slot, |grant| core.objects.read_pieces(grant, &pieces))
+    });
     let mut inner = file.lock();
     let now = Instant::now();
     let (outcome, bytes) = match read {
@@ -79,8 +123,7 @@ fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>, wanted: Vec<Wanted>) {
     for (range, id) in wanted {
         let length = outcome.length.saturating_sub(at).min(range.length as usize);
         let part = Part::new(Arc::clone(&bytes), at, length);
-        let version = (outcome.fs_data_modify_time, outcome.logical_size);
-        inner.hinted.finish((range.offset, id), (length > 0).then_some((part, version)), now);
+        inner.hinted.finish((range.offset, id), (length > 0).then_some(part), now);
         at += length;
     }
     if outcome.length > 0 {
@@ -109,27 +152,39 @@ fn extend(
     core.with_grant(&hints.file.0.slot, |grant| core.objects.extend(grant, &hints.ranges, &call))
 }
 
-/// Tells the drives that have some bytes that these will be read.
-fn tell(core: &Arc<Core>, stream: &HintStream, call: Call<FileOf>) {
-    let Call { hints, ordinal, passed, skipped } = call;
-    let notice =
-        Notice { stream: stream.id, ordinal, passed, skipped, is_hint: true, is_over: false };
-    match extend(core, &hints, &notice) {
+/// Tells the drives that have some bytes that these will be read, or only how far the stream is.
+fn tell(core: &Arc<Core>, stream: &HintStream, told: Told) {
+    let notice = Notice {
+        stream: stream.id,
+        ordinal: told.ordinal,
+        passed: told.news.passed,
+        skipped: (told.news.skipped, told.news.ended),
+        is_hint: told.is_hint,
+        is_over: false,
+    };
+    match caught(|| extend(core, &told.hints, &notice)) {
         Ok(parts) => {
-            let hints = Arc::new(hints);
-            let mut state = stream.lock();
-            for part in parts {
-                state.told.insert(part.drive, Arc::clone(&hints));
-            }
+            let is_taken = parts.iter().all(has_taken_all);
+            let drives: Vec<DriveId> = parts.iter().map(|part| part.drive).collect();
+            stream.was_told(told, Some(&drives), is_taken);
         }
-        Err(ClerkError::Drive(Status::NoSuchExtension)) => stream.lock().are_deaf = true,
-        Err(error) => tracing::debug!(%error, "a hint was not told"),
+        Err(ClerkError::Drive(Status::NoSuchExtension)) => stream.was_told(told, None, true),
+        Err(error) => {
+            tracing::debug!(%error, "a hint was not told");
+            stream.was_told(told, Some(&[]), true);
+        }
     }
+}
+
+/// Whether a drive has taken all pieces that it was told. One whose answer says nothing is not told again.
+fn has_taken_all(part: &ExtendedPart) -> bool {
+    let taken = notice::decode_taken(&part.data);
+    taken.map_or(true, |taken| taken as usize >= part.pieces.len())
 }
 
 /// Tells all drives that were told anything that nothing more will be read.
 fn tell_the_end(core: &Arc<Core>, stream: &HintStream) {
-    let mut told: HashMap<DriveId, Arc<Batch<FileOf>>> = std::mem::take(&mut stream.lock().told);
+    let mut told = stream.take_told();
     let notice = Notice { stream: stream.id, is_over: true, ..Notice::default() };
     while let Some(hints) = told.values().next().cloned() {
         told.retain(|_, last| !Arc::ptr_eq(last, &hints));

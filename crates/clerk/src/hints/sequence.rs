@@ -19,8 +19,20 @@ const BATCH_HINTS: usize = MAX_REGIONS;
 const FIRST_WINDOW: u64 = 1 << 20;
 const LEAST_WINDOW: u64 = 256 << 10;
 
-/// What comes before the last one that was read, and was not, is left out when there are so many of it.
-const MOST_BEHIND: u64 = 512;
+/// What comes before the last one that was read, and was not, is left out when there are so many of it: as many as sixteen
+/// programs have in hand that share the work in batches of 256, and some more.
+const MOST_BEHIND: u64 = 6144;
+
+/// Or when it takes half of the room, and so many others were read since one of it was.
+const MOST_QUIET: u64 = 64;
+
+/// Programs that share the work are seen by where they read on, each not further than so many hints. So many of them are fetched
+/// for, besides the one who is behind all others.
+const NEAR: u64 = 16;
+const MOST_STRAYS: usize = 32;
+
+/// Hints behind one of them that are looked at.
+const LOOK_AHEAD: u64 = 512;
 
 /// How far ahead drives are told, in hints and in bytes.
 const TOLD_HINTS: u64 = 4096;
@@ -59,10 +71,25 @@ pub(crate) struct Call<F> {
     pub(crate) hints: Batch<F>,
     /// Its place among the calls.
     pub(crate) ordinal: u64,
+}
+
+/// How far a stream is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
     /// All calls before that are over.
     pub(crate) passed: u64,
-    /// So many of so many hints, of those that are over since that was last told, were not read.
-    pub(crate) skipped: (u64, u64),
+    /// So many hints that are over were not read,
+    pub(crate) skipped: u64,
+    /// of so many.
+    pub(crate) ended: u64,
+}
+
+impl Progress {
+    /// The same, with the hints alone that are over since then.
+    pub(crate) fn since(self, before: Progress) -> Progress {
+        let (skipped, ended) = (self.skipped - before.skipped, self.ended - before.ended);
+        Progress { skipped, ended, ..self }
+    }
 }
 
 /// See the module. Files are known by `F`, and looked for by `K`.
@@ -85,6 +112,10 @@ pub(crate) struct Sequence<F, K> {
     behind_bytes: u64,
     window: u64,
     most_window: u64,
+    /// Hints that were read since one was that was held and lay before `front`.
+    quiet: u64,
+    /// Where some go on who read what is not fetched in its turn; the latest ones last.
+    strays: VecDeque<u64>,
     /// Where each of the calls that are not over ends.
     calls: VecDeque<u64>,
     calls_passed: u64,
@@ -108,6 +139,8 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             behind_bytes: 0,
             window: FIRST_WINDOW.min(most_window),
             most_window,
+            quiet: 0,
+            strays: VecDeque::new(),
             calls: VecDeque::new(),
             calls_passed: 0,
             skipped: 0,
@@ -123,9 +156,33 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         self.hints.push_back(Hint { file, key, range, is_over: false, is_held: false });
     }
 
-    /// Whether so much may be fetched that it is worth a request.
-    pub(crate) fn has_room(&self) -> bool {
-        self.window.saturating_sub(self.held_bytes) >= BATCH_BYTES.min(self.window / 4)
+    /// Whether so much may be fetched that it is worth a request, if more than `limit` bytes may not be held.
+    pub(crate) fn has_room(&self, limit: u64) -> bool {
+        let most = self.window.min(limit);
+        most.saturating_sub(self.held_bytes) >= BATCH_BYTES.min(most / 4)
+    }
+
+    /// Bytes that are fetched, or being so, and not over.
+    pub(crate) fn held(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// No more is to be held than so much: what would be read last is let go, and fetched again when there is room.
+    pub(crate) fn trim(&mut self, limit: u64) -> Vec<(F, ByteRange)> {
+        let mut released = Vec::new();
+        let (mut at, front) = (self.base + self.hints.len() as u64, self.front);
+        while self.held_bytes > limit && at > self.base {
+            at -= 1;
+            let Some(hint) = self.hint(at) else { break };
+            if std::mem::take(&mut hint.is_held) {
+                let over = (hint.file.clone(), hint.range);
+                self.held_bytes -= over.1.length;
+                self.behind_bytes -= if at < front { over.1.length } else { 0 };
+                self.fetched = self.fetched.min(at);
+                released.push(over);
+            }
+        }
+        released
     }
 
     /// Hints that are not over.
@@ -142,7 +199,10 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     pub(crate) fn note_read(&mut self, key: &K, range: ByteRange) -> Vec<(F, ByteRange)> {
         let mut released = Vec::new();
         for position in self.read_by(key, range) {
+            let is_late = position < self.front;
             self.move_front(position + 1);
+            self.move_stray(position);
+            self.quiet += 1;
             let Some(hint) = self.hint(position) else { continue };
             hint.is_over = true;
             let length = hint.range.length;
@@ -150,12 +210,30 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
                 let over = (hint.file.clone(), hint.range);
                 self.held_bytes -= length;
                 self.behind_bytes -= length;
+                self.quiet = if is_late { 0 } else { self.quiet };
                 released.push(over);
             }
             self.window = (self.window + 2 * length).min(self.most_window);
         }
         self.advance(&mut released);
         released
+    }
+
+    /// All of a file was had without a read that shows here. Its next hints are over that are of it from its begin on, one part
+    /// behind the other; those that are fetched.
+    pub(crate) fn note_had(&mut self, key: &K) -> Vec<(F, ByteRange)> {
+        let first = self.places.get(key).and_then(|starts| starts.get(&0)?.front().copied());
+        let Some(mut position) = first else { return Vec::new() };
+        let mut had = ByteRange::new(0, 0);
+        while let Some(hint) = self.hint(position)
+            && hint.key == *key
+            && hint.range.offset == had.end()
+            && !hint.is_over
+        {
+            had.length += hint.range.length;
+            position += 1;
+        }
+        self.note_read(key, had)
     }
 
     /// Something was read before a position.
@@ -168,6 +246,23 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             }
             self.front += 1;
         }
+    }
+
+    /// A hint is read: if that is not about to be fetched in its turn, somebody goes on there.
+    fn move_stray(&mut self, position: u64) {
+        let is_of = |next: &u64| (*next..*next + NEAR).contains(&position);
+        self.strays.retain(|next| !is_of(next));
+        if position >= self.fetched.max(self.base) + NEAR {
+            if self.strays.len() >= MOST_STRAYS {
+                self.strays.pop_front();
+            }
+            self.strays.push_back(position + 1);
+        }
+    }
+
+    /// Whether somebody reads elsewhere than in the turn in which things are fetched.
+    pub(crate) fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
     }
 
     /// The positions of the hints that a read makes over, which are known no more by where they begin.
@@ -210,7 +305,9 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         while let Some(first) = self.hints.front() {
             // What was read before it was known here is never over: it must not take all the room.
             let is_left_out = self.base + MOST_BEHIND < self.front
-                || (first.is_held && self.behind_bytes > self.window / 2);
+                || (first.is_held
+                    && self.behind_bytes > self.window / 2
+                    && self.quiet >= MOST_QUIET);
             if !first.is_over && !is_left_out {
                 break;
             }
@@ -237,21 +334,73 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         self.told = told;
     }
 
-    /// What to fetch next, if there is room for it; it counts as fetched from now on.
-    pub(crate) fn next_batch(&mut self) -> Option<Batch<F>> {
-        let mut batch: Option<Batch<F>> = None;
-        let (mut bytes, window) = (0, self.window);
+    /// What to fetch next, if there is room for it, of which more than `limit` bytes may not be held; it counts as fetched from
+    /// now on. Each of those who read has a share of the window.
+    pub(crate) fn next_batch(&mut self, limit: u64) -> Option<Batch<F>> {
         self.fetched = self.fetched.max(self.base);
-        loop {
-            let (fetched, held, front) = (self.fetched, self.held_bytes, self.front);
-            let Some(hint) = self.hint(fetched) else { break };
-            let length = hint.range.length;
-            if hint.is_over {
-                self.fetched += 1;
+        while let Some(hint) = self.hint(self.fetched)
+            && (hint.is_over || hint.is_held)
+        {
+            self.fetched += 1;
+        }
+        let fetched = self.fetched;
+        self.strays.retain(|next| *next > fetched);
+        let share = self.window / (self.strays.len() as u64 + 1);
+        let mut room = limit.min(self.window).saturating_sub(self.held_bytes);
+        let mut of_strays = 0;
+        for index in 0..self.strays.len() {
+            let (held, at) = self.ahead_of(self.strays[index]);
+            of_strays += held;
+            if held > share / 2 {
+                // Later, and more at once.
                 continue;
             }
-            // One that is longer than the window is fetched when nothing else is held.
-            let is_full = held > 0 && held + length > window;
+            let first = self.hint(at).map_or(0, |hint| hint.range.length);
+            // Each has one hint at least, if there is room at all.
+            let own = share.saturating_sub(held).max(if held == 0 { first } else { 0 }).min(room);
+            if let Some((batch, _)) = self.batch_from(at, own) {
+                return Some(batch);
+            }
+        }
+        if !self.strays.is_empty() {
+            let held = self.held_bytes.saturating_sub(of_strays);
+            room = room.min(share.saturating_sub(held));
+        }
+        // One that is longer than the window is fetched when nothing else is held.
+        if self.held_bytes == 0
+            && let Some(first) = self.hint(fetched).map(|hint| hint.range.length)
+            && first <= limit
+        {
+            room = room.max(first);
+        }
+        let (batch, end) = self.batch_from(fetched, room)?;
+        self.fetched = end;
+        Some(batch)
+    }
+
+    /// How many bytes are held behind a position, and the first of these positions that is to be fetched.
+    fn ahead_of(&mut self, from: u64) -> (u64, u64) {
+        let mut held = 0;
+        for position in from..from + LOOK_AHEAD {
+            match self.hint(position) {
+                Some(hint) if hint.is_held => held += hint.range.length,
+                Some(hint) if hint.is_over => {}
+                _ => return (held, position),
+            }
+        }
+        (held, u64::MAX)
+    }
+
+    /// What of one file follows from a position on, and where that ends: it has as many bytes as there is room for at most.
+    fn batch_from(&mut self, begin: u64, room: u64) -> Option<(Batch<F>, u64)> {
+        let mut batch: Option<Batch<F>> = None;
+        let (mut bytes, mut at, front) = (0, begin, self.front);
+        while let Some(hint) = self.hint(at) {
+            let length = hint.range.length;
+            if hint.is_over || hint.is_held {
+                at += 1;
+                continue;
+            }
             let fits = match &batch {
                 Some(batch) => {
                     batch.file == hint.file
@@ -260,7 +409,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
                 }
                 None => true,
             };
-            if is_full || !fits {
+            if bytes + length > room || !fits {
                 break;
             }
             hint.is_held = true;
@@ -268,10 +417,10 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             batch.get_or_insert_with(|| Batch { file, ranges: Vec::new() }).ranges.push(range);
             bytes += length;
             self.held_bytes += length;
-            self.behind_bytes += if fetched < front { length } else { 0 };
-            self.fetched += 1;
+            self.behind_bytes += if at < front { length } else { 0 };
+            at += 1;
         }
-        batch
+        Some((batch?, at))
     }
 
     /// What to tell drives next, of what comes behind all that is fetched.
@@ -310,14 +459,19 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         self.told_bytes += bytes;
         let ordinal = self.calls_passed + self.calls.len() as u64;
         self.calls.push_back(self.told);
-        let skipped = (std::mem::take(&mut self.skipped), std::mem::take(&mut self.ended));
-        Some(Call { hints, ordinal, passed: self.calls_passed, skipped })
+        Some(Call { hints, ordinal })
+    }
+
+    /// How far it is.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { passed: self.calls_passed, skipped: self.skipped, ended: self.ended }
     }
 
     /// All that was fetched and is not over.
     pub(crate) fn end(&mut self) -> Vec<(F, ByteRange)> {
         let hints = std::mem::take(&mut self.hints);
         self.places.clear();
+        (self.held_bytes, self.behind_bytes) = (0, 0);
         let held = hints.into_iter().filter(|hint| hint.is_held);
         held.map(|hint| (hint.file, hint.range)).collect()
     }
@@ -345,7 +499,7 @@ mod tests {
     fn hints_of_one_file_are_fetched_together_and_in_order() {
         let mut sequence = sequence(&[(1, 50, 5), (1, 10, 5), (2, 0, 9), (1, 10, 5)]);
         let next = |sequence: &mut Sequence<u32, u32>| {
-            sequence.next_batch().map(|batch| (batch.file, batch.ranges))
+            sequence.next_batch(u64::MAX).map(|batch| (batch.file, batch.ranges))
         };
         assert_eq!(next(&mut sequence), Some((1, ranges(&[(50, 5), (10, 5)]))));
         assert_eq!(next(&mut sequence), Some((2, ranges(&[(0, 9)]))));
@@ -370,7 +524,7 @@ mod tests {
         let hints: Vec<_> = (0..1000).map(|file| (file, 0, 100_000)).collect();
         let mut sequence = sequence(&hints);
         let fetch = |sequence: &mut Sequence<u32, u32>| {
-            std::iter::from_fn(|| sequence.next_batch()).count()
+            std::iter::from_fn(|| sequence.next_batch(u64::MAX)).count()
         };
         assert_eq!(fetch(&mut sequence), 10);
         let mut most = 0;
@@ -385,22 +539,74 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_let_go_and_trusted_less() {
-        let hints: Vec<_> = (0..3000).map(|file| (file, 0, 10_000)).collect();
+        let hints: Vec<_> = (0..9000).map(|file| (file, 0, 10_000)).collect();
         let mut sequence = sequence(&hints);
-        while sequence.next_batch().is_some() {}
+        while sequence.next_batch(u64::MAX).is_some() {}
         let held = sequence.held_bytes;
-        let released = sequence.note_read(&2000, ByteRange::new(0, 10_000));
+        let released = sequence.note_read(&8000, ByteRange::new(0, 10_000));
         assert_eq!(released.len() as u64 * 10_000, held);
         assert_eq!((sequence.held_bytes, sequence.window), (0, LEAST_WINDOW));
-        assert_eq!(sequence.base, 2001 - MOST_BEHIND);
+        assert_eq!(sequence.base, 8001 - MOST_BEHIND);
         // What is told again is read then, and not what was left out.
         sequence.push(5, 5, ByteRange::new(0, 10_000));
         let again = sequence.base + sequence.hints.len() as u64 - 1;
         assert_eq!(sequence.places[&5][&0], [again]);
-        // Who comes later to what is left is not lost.
-        let batch = sequence.next_batch().unwrap();
-        assert_eq!(u64::from(batch.file), sequence.base);
-        assert_eq!(sequence.note_read(&batch.file, ByteRange::new(0, u64::MAX >> 1)).len(), 1);
+        // Who goes on there has it fetched, and who comes later to what is left too.
+        let batches: Vec<u32> =
+            std::iter::from_fn(|| sequence.next_batch(u64::MAX)).map(|batch| batch.file).collect();
+        assert!(batches.contains(&8001) && batches.contains(&(8001 - MOST_BEHIND as u32)));
+        let released = sequence.note_read(&8001, ByteRange::new(0, u64::MAX >> 1));
+        assert!(released.iter().any(|(file, _)| *file == 8001));
+    }
+
+    #[test]
+    fn what_is_left_out_makes_room_when_nobody_has_read_of_it_for_a_while() {
+        let hints: Vec<_> = (0..3000).map(|file| (file, 0, 10_000)).collect();
+        let mut sequence = sequence(&hints);
+        let mut hits = 0;
+        for file in 2000..2300 {
+            while sequence.next_batch(u64::MAX).is_some() {}
+            hits += sequence.note_read(&file, ByteRange::new(0, 10_000)).len();
+        }
+        assert!(hits >= 200, "{hits}");
+    }
+
+    /// Some programs, each of which reads a batch of files from begin to end and then takes the next that nobody has; how many of the
+    /// files were fetched before they were read.
+    fn share(readers: usize, batch: u32, bytes: u64) -> usize {
+        const FILES: u32 = 16_384;
+        let hints: Vec<_> = (0..FILES).map(|file| (file, 0, bytes)).collect();
+        let mut sequence = sequence(&hints);
+        let mut next = 0;
+        let mut take = || {
+            next += batch;
+            next - batch..next.min(FILES)
+        };
+        let mut turns: Vec<_> = (0..readers).map(|_| take()).collect();
+        let (mut hits, mut random) = (0, 1_u64);
+        while turns.iter().any(|turn| turn.start < turn.end) {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let turn = &mut turns[(random >> 33) as usize % readers];
+            let Some(file) = turn.next() else { continue };
+            if turn.start == turn.end && next < FILES {
+                next += batch;
+                *turn = next - batch..next.min(FILES);
+            }
+            hits += usize::from(sequence.hint(file.into()).is_some_and(|hint| hint.is_held));
+            sequence.note_read(&file, ByteRange::new(0, bytes));
+            while sequence.next_batch(u64::MAX).is_some() {}
+            assert!(sequence.held_bytes <= MOST);
+        }
+        assert_eq!((sequence.len(), sequence.held_bytes, sequence.behind_bytes), (0, 0, 0));
+        hits
+    }
+
+    #[test]
+    fn many_programs_share_the_reading_in_large_batches() {
+        for (readers, bytes) in [(1, 100_000), (4, 100_000), (16, 10_000), (16, 100_000)] {
+            let hits = share(readers, 256, bytes);
+            assert!(hits > 15_000, "{readers} readers, {bytes} bytes: {hits}");
+        }
     }
 
     #[test]
@@ -409,19 +615,34 @@ mod tests {
         let mut sequence = sequence(&rows);
         sequence.push(1, 1, ByteRange::new(0, 100));
         let call = sequence.next_call().unwrap();
-        assert_eq!((call.ordinal, call.passed, call.skipped), (0, 0, (0, 0)));
+        assert_eq!((call.ordinal, sequence.progress()), (0, Progress::default()));
         assert_eq!(call.hints.ranges.len(), CALL_HINTS);
         let more: Vec<_> = std::iter::from_fn(|| sequence.next_call()).collect();
         let lengths: Vec<_> = more.iter().map(|call| call.hints.ranges.len()).collect();
         assert_eq!(lengths, [64, 64, 8, 1], "backwards is another call");
         assert_eq!(more[3].ordinal, 4);
         // What is fetched here is over for the drives; reads make it so.
-        let fetched = std::iter::from_fn(|| sequence.next_batch());
+        let fetched = std::iter::from_fn(|| sequence.next_batch(u64::MAX));
         assert_eq!(fetched.map(|batch| batch.ranges.len()).sum::<usize>(), 201);
         sequence.note_read(&1, ByteRange::new(0, 100));
         sequence.push(2, 2, ByteRange::new(0, 100));
         let call = sequence.next_call().unwrap();
-        assert_eq!((call.ordinal, call.passed, call.skipped), (5, 5, (0, 1)));
+        let progress = Progress { passed: 5, skipped: 0, ended: 1 };
+        assert_eq!((call.ordinal, sequence.progress()), (5, progress));
+        assert_eq!(progress.since(progress), Progress { passed: 5, skipped: 0, ended: 0 });
+    }
+
+    #[test]
+    fn what_was_had_elsewhere_is_over_if_all_of_the_file_was_to_be_read() {
+        let mut sequence =
+            sequence(&[(1, 0, 10), (1, 10, 10), (1, 20, 5), (2, 50, 10), (2, 0, 10), (1, 0, 10)]);
+        assert_eq!(sequence.next_batch(u64::MAX).unwrap().ranges.len(), 3);
+        assert_eq!(sequence.note_had(&1).len(), 3);
+        assert_eq!((sequence.len(), sequence.held()), (3, 0));
+        // Who looks at the begin of a file may still read others of its parts.
+        assert_eq!(sequence.note_had(&2), []);
+        assert_eq!(sequence.places[&2].keys().copied().collect::<Vec<_>>(), [50]);
+        assert_eq!(sequence.note_had(&3), []);
     }
 
     #[test]

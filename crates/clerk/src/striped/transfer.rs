@@ -11,12 +11,13 @@ use nasd_protocol::Region;
 use nasd_protocol::drive::{
     Flush, FlushArguments, Flushed, Getattr, GetattrArguments, WriteArguments,
 };
-use nasd_protocol::limits::MAX_PIECES;
+use nasd_protocol::limits::{MAX_PIECES, MAX_REGIONS};
 use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, WriteOrder};
 
 use super::Lacking;
 use super::map::{Instances, Member, ObjectPlace};
 use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of};
+use crate::pieces::bytes_of;
 use crate::wire::{ExtensionOutcome, ReadOutcome, Status, Written};
 
 impl ObjectPlace {
@@ -175,6 +176,73 @@ impl ObjectPlace {
         Ok(ReadOutcome { length, ..whole })
     }
 
+    /// Reads pieces from all members that have some of them at once, one piece behind the other. Nothing where a member lacks some, as
+    /// at the end of the object: who reads them one by one finds out where that is.
+    pub(super) fn read_pieces(
+        &self,
+        pieces: &[ByteRange],
+    ) -> Result<Option<(ReadOutcome, Vec<u8>)>, ClientError> {
+        let of_columns = self.columns_of(pieces);
+        let mut begun = Vec::new();
+        for (column, strips) in of_columns.values() {
+            for strips in strips.chunks(MAX_REGIONS) {
+                let member = self.reader(*column, strips[0].1.offset)?;
+                let (authority, name) = self.usable(member)?;
+                let (regions, length) = regions_of(strips.iter().map(|(_, strip)| strip));
+                let buffer = self.spare.take(length);
+                let read =
+                    member.client.begin_read_regions(authority, name, &regions, buffer).send();
+                begun.push((member, strips, length, read, Load::of(member, length)));
+            }
+        }
+        let mut into = vec![0; bytes_of(pieces)];
+        let mut whole: Option<ReadOutcome> = None;
+        let mut lacks = false;
+        for (member, strips, length, read, load) in begun {
+            // How long others were waited for says nothing of this one.
+            let load = load.waited_for();
+            let (outcome, data) = read.wait();
+            load.end(&outcome);
+            let outcome = member.known.note(outcome)?;
+            member.length.store(outcome.logical_size, Ordering::Relaxed);
+            lacks |= outcome.length < length;
+            let mut rest = &data[..outcome.length];
+            for (place, strip) in strips {
+                for run in runs(std::slice::from_ref(strip)) {
+                    let (now, later) = rest.split_at(rest.len().min(run.length as usize));
+                    let at = run.offset.wrapping_add(*place) as usize;
+                    into[at..at + now.len()].copy_from_slice(now);
+                    rest = later;
+                }
+            }
+            self.spare.give(data);
+            // Bytes of a file that changes meanwhile are as old as the oldest of them.
+            let time = whole.map_or(outcome.fs_data_modify_time, |whole| {
+                whole.fs_data_modify_time.min(outcome.fs_data_modify_time)
+            });
+            whole = Some(ReadOutcome { fs_data_modify_time: time, ..outcome });
+        }
+        let end = pieces.iter().map(ByteRange::end).max().unwrap_or_default();
+        let logical_size = self.known_length().max(end);
+        let read = whole.filter(|_| !lacks);
+        Ok(read.map(|whole| (ReadOutcome { length: into.len(), logical_size, ..whole }, into)))
+    }
+
+    /// What each column has of some pieces, and how far the bytes of each are from their place where all pieces lie one behind the other.
+    fn columns_of(&self, pieces: &[ByteRange]) -> BTreeMap<u16, (Column, Vec<(u64, Strip)>)> {
+        let mut columns: BTreeMap<u16, (Column, Vec<(u64, Strip)>)> = BTreeMap::new();
+        let mut before = 0_u64;
+        for piece in pieces {
+            let place = before.wrapping_sub(piece.offset);
+            for (column, strips) in self.columns(*piece) {
+                let all = columns.entry(column.0).or_insert_with(|| (column, Vec::new()));
+                all.1.extend(strips.into_iter().map(|strip| (place, strip)));
+            }
+            before += piece.length;
+        }
+        columns
+    }
+
     /// Has extensions of the members that a range is read from do something with it.
     pub(super) fn extend(
         &self,
@@ -184,12 +252,14 @@ impl ObjectPlace {
         match ranges {
             [range] => self.extend_one(*range, call),
             ranges => {
-                let mut columns: BTreeMap<u16, (Column, Vec<Strip>)> = BTreeMap::new();
-                for (column, strips) in ranges.iter().flat_map(|range| self.columns(*range)) {
-                    let all = columns.entry(column.0).or_insert_with(|| (column, Vec::new()));
-                    all.1.extend(strips);
-                }
-                extend_all(call, self.asked(columns.values())?)
+                let columns: Vec<(Column, Vec<Strip>)> = self
+                    .columns_of(ranges)
+                    .into_values()
+                    .map(|(column, strips)| {
+                        (column, strips.into_iter().map(|(_, strip)| strip).collect())
+                    })
+                    .collect();
+                extend_all(call, self.asked(columns.iter())?)
             }
         }
     }
@@ -199,14 +269,18 @@ impl ObjectPlace {
         &'a self,
         columns: impl Iterator<Item = &'a (Column, Vec<Strip>)>,
     ) -> Result<Vec<Asked<'a>>, ClientError> {
-        let asked = |(column, strips): &'a (Column, Vec<Strip>)| {
+        let mut all = Vec::new();
+        for (column, strips) in columns {
             let member = self.reader(*column, strips[0].offset)?;
             let (authority, name) = self.usable(member)?;
             let (client, drive) = (&member.client, member.drive);
-            let regions = rows_of(regions_of(strips).0.into_iter());
-            Ok(Asked { client, authority, drive, name, regions })
-        };
-        columns.map(asked).collect()
+            // A request has so many rows at most.
+            for rows in rows_of(regions_of(strips).0.into_iter()).chunks(MAX_REGIONS) {
+                let regions = rows.to_vec();
+                all.push(Asked { client, authority, drive, name, regions });
+            }
+        }
+        Ok(all)
     }
 
     fn extend_one(
@@ -275,7 +349,7 @@ impl ObjectPlace {
             let mut begun = Vec::with_capacity(of_turn.len());
             for ((member, strips), slices) in of_turn.iter().zip(&slices) {
                 let (authority, name) = self.usable(member)?;
-                let (regions, data_length) = regions_of(strips);
+                let (regions, data_length) = regions_of(*strips);
                 let arguments = WriteArguments { name, durable, order, regions, data_length };
                 let before = self.writing.written_to(member.drive);
                 let write = member.client.begin_write(authority, arguments, slices);
@@ -406,15 +480,16 @@ impl Drop for Load<'_> {
 }
 
 /// Strips as a drive's requests name them, and their bytes.
-fn regions_of(strips: &[Strip]) -> (Vec<Region>, usize) {
+fn regions_of<'a>(strips: impl IntoIterator<Item = &'a Strip>) -> (Vec<Region>, usize) {
     let region = |strip: &Strip| Region {
         offset: strip.offset,
         length: strip.length,
         stride: strip.stride,
         count: strip.count,
     };
-    let bytes = strips.iter().map(|strip| strip.length * u64::from(strip.count)).sum::<u64>();
-    (strips.iter().map(region).collect(), bytes as usize)
+    let regions: Vec<Region> = strips.into_iter().map(region).collect();
+    let bytes = regions.iter().map(|row| row.length * u64::from(row.count)).sum::<u64>();
+    (regions, bytes as usize)
 }
 
 /// Whether all of it is one run.

@@ -1,12 +1,18 @@
 //! Hints: what was told is there when it is read, is right whatever happens meanwhile, and costs bounded memory.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use nasd_types::ByteRange;
+use nasd_prefetch::notice::{self, Notice};
+use nasd_types::{ByteRange, DriveId};
 
-use super::{cell, eventually, new_file, pattern, root, settings};
-use crate::{Clerk, ClerkError, FileHandle, OpenFile, OpenMode};
+use super::{cell, eventually, new_file, pattern, root, settings, user};
+use crate::fake::FakeCell;
+use crate::hinted;
+use crate::wire::{ExtensionOutcome, SetFileAttributes, Status};
+use crate::{Clerk, ClerkError, ExtendedPart, FileHandle, Hints, OpenFile, OpenMode, Settings};
 
 const PIECE: u64 = 1000;
 
@@ -178,4 +184,255 @@ fn programs_that_share_the_work_need_not_read_in_order() {
         }
     });
     assert_eq!(hints.left(), 0);
+}
+
+#[test]
+fn streams_are_limited_for_a_user_and_for_all() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let mut streams: Vec<_> = (0..16).map(|_| clerk.hints(&user(1)).unwrap()).collect();
+    assert_eq!(clerk.hints(&user(1)).err(), Some(ClerkError::TooManyOwnStreams));
+    streams.extend((0..16).map(|_| clerk.hints(&user(2)).unwrap()));
+    assert_eq!(clerk.hints(&user(3)).err(), Some(ClerkError::TooManyStreams));
+    streams.clear();
+    eventually("what has ended makes room", || clerk.hints(&user(3)).is_ok());
+}
+
+#[test]
+fn all_streams_together_hold_no_more_than_one_budget() {
+    const BUDGET: u64 = 2 << 20;
+    let cell = cell(1);
+    let memory = Settings { read_ahead_bytes: 2 * BUDGET as usize, ..settings() };
+    let clerk = Arc::new(cell.clerk(memory));
+    let handle = file_of(&clerk, "large", 4 << 20);
+    let file = open(&clerk, handle, OpenMode::READ);
+    // Who has told first reads much, and nothing then: the rest stays.
+    let first = clerk.hints(&root()).unwrap();
+    let parts: Vec<_> = (0..200).map(|number| ByteRange::new(number * 20_000, 20_000)).collect();
+    first.add(&file, &parts).unwrap();
+    let mut into = vec![0; 20_000];
+    for part in &parts[..50] {
+        file.read(part.offset, &mut into).unwrap();
+    }
+    let held = || clerk.core().hints.held();
+    eventually("it holds all that one may", || held() > BUDGET / 2 - 40_000);
+    assert!(held() <= BUDGET / 2, "{}", held());
+    let mut others = Vec::new();
+    for number in 0..7 {
+        let handle = file_of(&clerk, &format!("small-{number}"), 1 << 20);
+        let bytes = &cell.drive(0).counters.read_bytes;
+        let before = bytes.load(Ordering::Relaxed);
+        let (hints, file) = (clerk.hints(&root()).unwrap(), open(&clerk, handle, OpenMode::READ));
+        hints.add(&file, &parts[..50]).unwrap();
+        eventually("others have a share too", || bytes.load(Ordering::Relaxed) > before + 100_000);
+        assert!(held() <= BUDGET, "{}", held());
+        others.push((hints, file));
+    }
+    drop((first, others));
+    eventually("all is given back", || held() == 0);
+}
+
+/// What drives were told.
+type ToldToDrives = Arc<Mutex<Vec<(Notice, Vec<ByteRange>)>>>;
+
+/// Drives that take as many pieces of a call as `taken` says, or none if that is nothing; and what they were told.
+fn told_to(
+    cell: &FakeCell,
+    taken: impl Fn(&[ByteRange], Notice) -> Option<usize> + Send + Sync + 'static,
+) -> ToldToDrives {
+    let told: ToldToDrives = Arc::default();
+    let all = Arc::clone(&told);
+    cell.set_extends(Arc::new(move |ranges, call| {
+        let notice = Notice::decode(&call.arguments).unwrap();
+        all.lock().unwrap().push((notice, ranges.to_vec()));
+        let taken = taken(ranges, notice).ok_or(ClerkError::Drive(Status::NoSuchExtension))?;
+        let pieces = ranges.to_vec();
+        let position = ranges.last().map_or(0, ByteRange::end);
+        let (drive, outcome) = (DriveId::default(), ExtensionOutcome::Done);
+        let data = notice::encode_taken(u32::try_from(taken).unwrap());
+        Ok(vec![ExtendedPart { drive, pieces, outcome, position, data }])
+    }));
+    told
+}
+
+/// A slow drive with one file, of which parts are hinted by name; as many as are not fetched at once.
+fn slow_cell() -> (Arc<FakeCell>, Arc<Clerk>, FileHandle) {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let handle = file_of(&clerk, "file", 4 << 20);
+    cell.drive(0).set_delay(Duration::from_millis(10));
+    (cell, clerk, handle)
+}
+
+const PART: u64 = 10_000;
+
+fn hint_parts(hints: &Hints, clerk: &Clerk, parts: Range<u64>) {
+    for number in parts {
+        let range = ByteRange::new(number * PART, PART);
+        hints.add_path(clerk.root(), b"file", Some(range)).unwrap();
+    }
+}
+
+#[test]
+fn names_are_looked_up_side_by_side_and_taken_up_in_order() {
+    let (cell, clerk, _) = slow_cell();
+    let told = told_to(&cell, |ranges, _| Some(ranges.len()));
+    cell.set_manager_runs(false);
+    // What is cached needs no manager.
+    let hints = clerk.hints(&user(7)).unwrap();
+    hint_parts(&hints, &clerk, 0..300);
+    eventually("many are asked for", || cell.manager_waiters.load(Ordering::Relaxed) >= 8);
+    cell.set_manager_runs(true);
+    let last = ByteRange::new(299 * PART, PART);
+    let is_told = || told.lock().unwrap().iter().any(|(_, ranges)| ranges.contains(&last));
+    eventually("all is told", is_told);
+    let told: Vec<_> = told.lock().unwrap().iter().flat_map(|(_, ranges)| ranges.clone()).collect();
+    assert!(told.is_sorted_by_key(|range| range.offset), "{told:?}");
+}
+
+#[test]
+fn what_a_drive_did_not_take_is_told_again() {
+    let (cell, clerk, _) = slow_cell();
+    let full = AtomicBool::new(true);
+    let told = told_to(&cell, move |ranges, notice| {
+        let is_full = notice.ordinal > 0 || full.swap(false, Ordering::Relaxed);
+        Some(ranges.len() - usize::from(is_full && notice.ordinal == 0))
+    });
+    let hints = clerk.hints(&root()).unwrap();
+    hint_parts(&hints, &clerk, 0..400);
+    let calls = |ordinal| {
+        let told = told.lock().unwrap();
+        let of = told.iter().filter(|(notice, _)| notice.is_hint && notice.ordinal == ordinal);
+        of.map(|(_, ranges)| ranges.clone()).collect::<Vec<_>>()
+    };
+    eventually("what comes behind is told in the end", || !calls(1).is_empty());
+    let first = calls(0);
+    assert_eq!(first.len(), 2);
+    assert_eq!(first[0], first[1]);
+}
+
+#[test]
+fn a_drive_hears_that_what_it_was_told_is_over_though_there_is_nothing_else_to_tell() {
+    let (cell, clerk, handle) = slow_cell();
+    let told = told_to(&cell, |ranges, _| Some(ranges.len()));
+    let hints = clerk.hints(&root()).unwrap();
+    hint_parts(&hints, &clerk, 0..300);
+    let last = ByteRange::new(299 * PART, PART);
+    let is_told = || told.lock().unwrap().iter().any(|(_, ranges)| ranges.contains(&last));
+    eventually("all is told", is_told);
+    cell.drive(0).set_delay(Duration::ZERO);
+    let (file, mut into) = (open(&clerk, handle, OpenMode::READ), vec![0; PART as usize]);
+    for number in 0..300 {
+        file.read(number * PART, &mut into).unwrap();
+    }
+    let calls = told.lock().unwrap().iter().filter(|(notice, _)| notice.is_hint).count() as u64;
+    eventually("it is heard", || {
+        let told = told.lock().unwrap();
+        told.iter().any(|(notice, _)| !notice.is_hint && !notice.is_over && notice.passed == calls)
+    });
+}
+
+#[test]
+fn a_drive_that_takes_no_hints_keeps_none_from_others() {
+    let cell = cell(2);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let mut files = Vec::new();
+    for number in 0..2 {
+        cell.place_on(number);
+        files.push(file_of(&clerk, &format!("file-{number}"), 4 << 20));
+        cell.drive(number).set_delay(Duration::from_millis(10));
+    }
+    // What is told of the first file lies in its first half, and of the second in the other.
+    let told = told_to(&cell, |ranges, _| (ranges[0].offset >= 2 << 20).then_some(ranges.len()));
+    let hints = clerk.hints(&root()).unwrap();
+    for (file, begin) in files.into_iter().zip([0, 2 << 20]) {
+        let parts: Vec<_> =
+            (0..200).map(|number| ByteRange::new(begin + number * PART, PART)).collect();
+        hints.add(&open(&clerk, file, OpenMode::READ), &parts).unwrap();
+    }
+    let has = |is_first: bool| {
+        let told = told.lock().unwrap();
+        told.iter().filter(|(_, ranges)| (ranges[0].offset < 2 << 20) == is_first).count()
+    };
+    eventually("the second one is told", || has(false) >= 3);
+    assert_eq!(has(true), 1, "the first one has said that it takes none");
+}
+
+#[test]
+fn links_are_followed_as_far_as_they_lead_to_the_same_place_for_whoever_reads() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let directory =
+        clerk.mkdir(&root(), clerk.root(), &super::name("set"), 0o777_u32).unwrap().handle;
+    file_of(&clerk, "file", 3000);
+    let make = |text: &str, target: &[u8]| {
+        clerk.symlink(&root(), directory, &super::name(text), target).unwrap();
+    };
+    make("near", b"../file");
+    make("far", b"/file");
+    let bytes = &cell.drive(0).counters.read_bytes;
+    let hints = clerk.hints(&root()).unwrap();
+    hints.add_path(clerk.root(), b"set/far", None).unwrap();
+    hints.add_path(clerk.root(), b"set/near", None).unwrap();
+    eventually("one is known", || hints.left() == 1);
+    eventually("and fetched", || bytes.load(Ordering::Relaxed) >= 3000);
+}
+
+/// Hints the beginning of a file, and waits until it is fetched.
+fn fetch_beginning(cell: &FakeCell, clerk: &Clerk, hints: &Hints) {
+    let reads = &cell.drive(0).counters.reads;
+    let before = reads.load(Ordering::Relaxed);
+    hints.add_path(clerk.root(), b"file", Some(ByteRange::new(0, PIECE))).unwrap();
+    eventually("it is fetched", || reads.load(Ordering::Relaxed) > before);
+}
+
+#[test]
+fn who_reads_slowly_has_nothing_fetched_twice_and_sees_what_others_write() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let other = cell.clerk(settings());
+    let handle = file_of(&clerk, "file", 50_000);
+    let counters = &cell.drive(0).counters;
+    let hints = clerk.hints(&root()).unwrap();
+    let (file, mut into) = (open(&clerk, handle, OpenMode::READ), vec![0; PIECE as usize]);
+    for is_changed in [false, true] {
+        fetch_beginning(&cell, &clerk, &hints);
+        let state = clerk.core().file(handle);
+        eventually("it has come", || {
+            let found = state.lock().hinted.find(0, 1, Instant::now());
+            matches!(found, hinted::Found::Ready(_))
+        });
+        state.lock().hinted.age(Duration::from_secs(60));
+        if is_changed {
+            let theirs = open(&other, handle, OpenMode::WRITE);
+            theirs.write(10, b"theirs").unwrap();
+            theirs.sync().unwrap();
+        }
+        let (reads, asked) = (&counters.reads, &counters.getattrs);
+        let before = (reads.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
+        file.read(0, &mut into).unwrap();
+        let after = (reads.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
+        assert_eq!(after, (before.0 + u64::from(is_changed), before.1 + 1));
+        assert_eq!(&into[10..16] == b"theirs", is_changed);
+    }
+}
+
+#[test]
+fn an_open_sees_what_was_written_by_who_sets_the_time_of_the_file_back() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let other = cell.clerk(settings());
+    let handle = file_of(&clerk, "file", 50_000);
+    let hints = clerk.hints(&root()).unwrap();
+    let before = other.getattr_now(&root(), handle).unwrap().modify_time;
+    fetch_beginning(&cell, &clerk, &hints);
+    let theirs = open(&other, handle, OpenMode::WRITE);
+    theirs.write(10, b"theirs").unwrap();
+    theirs.sync().unwrap();
+    let back = SetFileAttributes { modify_time: Some(before), ..SetFileAttributes::default() };
+    other.setattr(&root(), handle, &back).unwrap();
+    let mut into = vec![0; PIECE as usize];
+    let file = open(&clerk, handle, OpenMode::READ);
+    file.read(0, &mut into).unwrap();
+    assert_eq!(&into[10..16], b"theirs");
 }

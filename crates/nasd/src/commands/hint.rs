@@ -110,7 +110,19 @@ impl Telling {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::sleep(PAUSE);
                 }
-                Err(error) => return Err(format!("the mount takes no hints: {error}").into()),
+                Err(error) => {
+                    let why = match error.kind() {
+                        io::ErrorKind::QuotaExceeded => {
+                            "this user's programs have as many streams of hints as can be"
+                                .to_owned()
+                        }
+                        io::ErrorKind::ResourceBusy => {
+                            "all programs have as many streams of hints as can be".to_owned()
+                        }
+                        _ => error.to_string(),
+                    };
+                    return Err(format!("the mount takes no hints: {why}").into());
+                }
             }
         }
         Ok(())

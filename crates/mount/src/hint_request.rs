@@ -1,4 +1,4 @@
-//! Telling a mount what will be read: the other side of `hints`, for programs (`docs/hints.md`).
+//! Telling a mount what will be read: the other side of `hint_streams`, for programs (`docs/hints.md`).
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use nasd_types::ByteRange;
 
-use crate::hints::{COMMAND, HEAD_BYTES, REQUEST_BYTES};
+use crate::hint_streams::{COMMAND, HEAD_BYTES, REQUEST_BYTES};
 
 /// Hints to be told at once, in the order in which they were put here.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +42,9 @@ impl HintRequest {
     ///
     /// # Errors
     ///
-    /// `ENOTTY` (or another) from what is not on a mount of ours; `EAGAIN` while as many hints are known as can be; `EINVAL` of
-    /// an empty request.
+    /// `ENOTTY` (or another) from what is not on a mount of ours; `EAGAIN` while as many hints are known as can be; `EDQUOT` and
+    /// `EBUSY` while the user, or all users, have as many files and directories with hints open as they may; `EINVAL` of an empty
+    /// request.
     pub fn tell(&mut self, to: &File) -> io::Result<()> {
         let mut request = [0_u8; REQUEST_BYTES];
         request[..HEAD_BYTES].copy_from_slice(&(self.text.len() as u32).to_le_bytes());

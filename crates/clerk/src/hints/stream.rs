@@ -1,0 +1,388 @@
+//! One stream of hints: what is known of it, and what there is to do next.
+//!
+//! Whoever holds the stream may lock a file, and the room of all streams, and not the other way round.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nasd_types::{ByteRange, DriveId};
+
+use super::sequence::{Batch, Call, Progress, Sequence};
+use super::{FileOf, Room, Target, Told, Work, ahead};
+use crate::ClerkError;
+use crate::wire::FileHandle;
+
+/// Requests of a stream that are under way at most.
+const MOST_UNDER_WAY: usize = 4;
+
+/// Names that are looked up side by side, and that are known out of order, at most.
+const MOST_FINDS: usize = 8;
+const MOST_FOUND: usize = 128;
+
+/// Where requests take so long, drives are told what comes next: they have more to do at once.
+const SLOW: Duration = Duration::from_millis(3);
+
+/// Longer parts of a file are hinted in parts.
+const LONGEST: u64 = 1 << 20;
+
+/// A drive that hears of no hints is told how far the stream is when so many calls are over, or when it has not heard of
+/// some for so long.
+const MOST_UNTOLD: u64 = 16;
+const NEWS_EACH: Duration = Duration::from_secs(1);
+
+/// A drive that did not take all of a call is told it again after this long.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Whoever waits looks around at least this often.
+const LOOK_AROUND: Duration = Duration::from_millis(500);
+
+/// What was told is looked up, in any order, and taken up in the order in which it was told.
+enum Finding {
+    UnderWay(u64),
+    /// Nothing if there is no such file.
+    Known(Option<(FileOf, ByteRange)>),
+}
+
+/// What the drives of one way have heard.
+struct Heard {
+    progress: Progress,
+    at: Instant,
+}
+
+struct State {
+    waiting: VecDeque<Target>,
+    /// Bytes of the paths that wait.
+    path_bytes: usize,
+    findings: VecDeque<Finding>,
+    /// How many of them are under way, and the number of the next one.
+    finds: usize,
+    next_find: u64,
+    sequence: Sequence<FileOf, FileHandle>,
+    under_way: usize,
+    /// How long requests have taken, in nanoseconds; 0 before the first one.
+    mean_ns: u64,
+    /// The last call that each drive was told, those behind virtual ones each by itself.
+    told: HashMap<DriveId, Arc<Batch<FileOf>>>,
+    /// By drive, maybe a virtual one.
+    heard: HashMap<DriveId, Heard>,
+    /// Drives that take no hints.
+    deaf: HashSet<DriveId>,
+    is_telling: bool,
+    /// What was not taken, and when it is told again.
+    untaken: Option<(Told, Instant)>,
+    is_over: bool,
+}
+
+/// What reads find of a stream.
+pub(crate) struct HintStream {
+    pub(super) id: u64,
+    room: Arc<Room>,
+    state: Mutex<State>,
+    pub(super) changed: Condvar,
+}
+
+/// What was fetched is over.
+fn release(held: Vec<(FileOf, ByteRange)>) {
+    for (file, range) in held {
+        file.0.state.lock().hinted.over(range);
+    }
+}
+
+impl HintStream {
+    pub(super) fn new(id: u64, room: &Arc<Room>) -> HintStream {
+        let state = State {
+            waiting: VecDeque::new(),
+            path_bytes: 0,
+            findings: VecDeque::new(),
+            finds: 0,
+            next_find: 0,
+            sequence: Sequence::new(room.most()),
+            under_way: 0,
+            mean_ns: 0,
+            told: HashMap::new(),
+            heard: HashMap::new(),
+            deaf: HashSet::new(),
+            is_telling: false,
+            untaken: None,
+            is_over: false,
+        };
+        let room = Arc::clone(room);
+        HintStream { id, room, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each method of the sequence leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This will be read after all that was told before; the paths have so many bytes.
+    pub(super) fn add(
+        &self,
+        targets: impl Iterator<Item = Target>,
+        path_bytes: usize,
+    ) -> Result<(), ClerkError> {
+        let mut state = self.lock();
+        if state.waiting.len() >= self.room.known()
+            || state.path_bytes + path_bytes > self.room.path_bytes()
+        {
+            return Err(ClerkError::TooManyHints);
+        }
+        state.path_bytes += path_bytes;
+        state.waiting.extend(targets);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Hints that are known and not over.
+    pub(super) fn left(&self) -> usize {
+        let state = self.lock();
+        state.waiting.len() + state.findings.len() + state.sequence.len()
+    }
+
+    /// Nothing more will be read.
+    pub(super) fn end(&self) {
+        let (held, freed) = {
+            let mut state = self.lock();
+            state.is_over = true;
+            state.waiting.clear();
+            state.findings.clear();
+            state.untaken = None;
+            let freed = state.sequence.held();
+            (state.sequence.end(), freed)
+        };
+        self.changed.notify_all();
+        release(held);
+        self.room.give_back(freed);
+    }
+
+    /// Somebody has read a part of a file; no file may be locked.
+    pub(crate) fn note_read(&self, handle: FileHandle, range: ByteRange) {
+        self.note(|sequence| sequence.note_read(&handle, range));
+    }
+
+    /// Somebody had all that he wanted of a file from a cache in front of this clerk; no file may be locked.
+    pub(crate) fn note_had(&self, handle: FileHandle) {
+        self.note(|sequence| sequence.note_had(&handle));
+    }
+
+    fn note(
+        &self,
+        note: impl FnOnce(&mut Sequence<FileOf, FileHandle>) -> Vec<(FileOf, ByteRange)>,
+    ) {
+        let (released, freed) = {
+            let mut state = self.lock();
+            let before = state.sequence.held();
+            let released = note(&mut state.sequence);
+            let is_of_use = !released.is_empty() || state.sequence.has_strays();
+            if is_of_use && state.sequence.has_room(self.room.share()) {
+                self.changed.notify_all();
+            }
+            (released, before - state.sequence.held())
+        };
+        release(released);
+        self.room.give_back(freed);
+    }
+
+    /// What to do next; `None` once the stream is over.
+    pub(super) fn next_work(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over && !state.is_telling {
+                return None;
+            }
+            if !state.is_over {
+                state.take_up(self.room.known());
+                self.trim(&mut state);
+                let fetch = self.next_fetch(&mut state);
+                let work = fetch.or_else(|| state.next_to_tell(Instant::now()));
+                if let Some(work) = work.or_else(|| state.next_find(self.room.known())) {
+                    return Some(work);
+                }
+            }
+            let waited = self.changed.wait_timeout(state, LOOK_AROUND);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Gives back what is more than the stream's share, which has become smaller.
+    fn trim(&self, state: &mut State) {
+        let before = state.sequence.held();
+        let released = state.sequence.trim(self.room.share());
+        release(released);
+        self.room.give_back(before - state.sequence.held());
+    }
+
+    fn next_fetch(&self, state: &mut State) -> Option<Work> {
+        // How slow they are is known when the first request is over.
+        let most = if state.mean_ns == 0 { 1 } else { MOST_UNDER_WAY };
+        if state.under_way >= most {
+            return None;
+        }
+        let sequence = &mut state.sequence;
+        let batch = self.room.take(sequence.held(), |limit| {
+            let batch = sequence.next_batch(limit);
+            (batch, sequence.held())
+        })?;
+        state.under_way += 1;
+        // Before it is over: what is over when it comes is not kept.
+        let wanted = ahead::begin(&batch);
+        Some(Work::Fetch(batch, wanted))
+    }
+
+    /// What was looked up is this, if there is any.
+    pub(super) fn found(self: &Arc<Self>, number: u64, found: Option<(FileOf, ByteRange)>) {
+        if let Some((file, _)) = &found {
+            file.0.state.lock().watch(self);
+        }
+        let mut state = self.lock();
+        state.finds -= 1;
+        let is_it =
+            |finding: &&mut Finding| matches!(finding, Finding::UnderWay(it) if *it == number);
+        if let Some(finding) = state.findings.iter_mut().find(is_it) {
+            *finding = Finding::Known(found);
+        }
+        self.changed.notify_all();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
+    /// A request is over that has taken so long.
+    pub(super) fn fetched(&self, taken: Duration) {
+        let mut state = self.lock();
+        state.under_way -= 1;
+        let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        state.mean_ns = match state.mean_ns {
+            0 => taken,
+            mean => mean - mean / 4 + taken / 4,
+        };
+        self.changed.notify_all();
+    }
+
+    /// A drive was told something. Which ones have heard it, if they can hear it at all, and whether they have taken all of it.
+    pub(super) fn was_told(&self, told: Told, heard_by: Option<&[DriveId]>, is_taken: bool) {
+        let mut state = self.lock();
+        state.is_telling = false;
+        match heard_by {
+            None => drop(state.deaf.insert(told.drive())),
+            Some(drives) => {
+                let hints = Arc::new(told.hints.clone());
+                let heard = drives.iter().map(|drive| (*drive, Arc::clone(&hints)));
+                state.told.extend(heard);
+                if !is_taken && told.is_hint {
+                    state.untaken = Some((told, Instant::now() + AGAIN));
+                }
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// A call for each drive that was told anything.
+    pub(super) fn take_told(&self) -> HashMap<DriveId, Arc<Batch<FileOf>>> {
+        std::mem::take(&mut self.lock().told)
+    }
+}
+
+impl State {
+    /// Takes up what was found, in its order: that is cut into parts, as far as so many may be known.
+    fn take_up(&mut self, most: usize) {
+        while self.sequence.len() < most
+            && let Some(Finding::Known(_)) = self.findings.front()
+            && let Some(Finding::Known(found)) = self.findings.pop_front()
+        {
+            let Some((file, range)) = found else { continue };
+            let (mut at, end) = (range.offset, range.end());
+            while at < end && self.sequence.len() < most {
+                let part = ByteRange::new(at, LONGEST.min(end - at));
+                self.sequence.push(file.clone(), file.0.state.handle, part);
+                at = part.end();
+            }
+            if at < end {
+                let rest = (file, ByteRange::new(at, end - at));
+                self.findings.push_front(Finding::Known(Some(rest)));
+            }
+        }
+    }
+
+    /// What to look up next; what is known anyway takes its place behind it.
+    fn next_find(&mut self, most: usize) -> Option<Work> {
+        while self.findings.len() < MOST_FOUND
+            && self.finds < MOST_FINDS
+            && self.sequence.len() < most
+        {
+            match self.waiting.pop_front()? {
+                Target::Open(file, range) => {
+                    self.findings.push_back(Finding::Known(Some((file, range))));
+                    self.take_up(most);
+                }
+                Target::Path(place) => {
+                    self.path_bytes -= place.1.len();
+                    let number = self.next_find;
+                    self.findings.push_back(Finding::UnderWay(number));
+                    (self.finds, self.next_find) = (self.finds + 1, number + 1);
+                    return Some(Work::Find(number, place));
+                }
+            }
+        }
+        None
+    }
+
+    /// What to tell a drive next, of whatever kind; one at a time, so that what is told later comes later.
+    fn next_to_tell(&mut self, now: Instant) -> Option<Work> {
+        if self.is_telling {
+            return None;
+        }
+        let told = match self.untaken.take() {
+            Some((told, _)) if told.ordinal < self.sequence.progress().passed => None,
+            Some((told, at)) if now >= at => Some(told),
+            untaken => {
+                self.untaken = untaken;
+                None
+            }
+        };
+        let told = told.or_else(|| self.next_call()).or_else(|| self.next_news(now))?;
+        self.is_telling = true;
+        let (drive, progress) = (told.drive(), self.sequence.progress());
+        let before = self.heard.insert(drive, Heard { progress, at: now });
+        let news = before.map_or(progress, |before| progress.since(before.progress));
+        Some(Work::Tell(Told { news, ..told }))
+    }
+
+    /// What a drive is to be told of what will be read.
+    fn next_call(&mut self) -> Option<Told> {
+        // Drives that are quick need not know before they are asked.
+        let is_slow = self.mean_ns > SLOW.as_nanos() as u64;
+        if !is_slow || self.untaken.is_some() {
+            return None;
+        }
+        while let Some(Call { hints, ordinal }) = self.sequence.next_call() {
+            let told = Told { hints, ordinal, is_hint: true, news: Progress::default() };
+            if !self.deaf.contains(&told.drive()) {
+                return Some(told);
+            }
+        }
+        None
+    }
+
+    /// A drive that has not heard for long how far the stream is.
+    fn next_news(&mut self, now: Instant) -> Option<Told> {
+        let progress = self.sequence.progress();
+        let is_due = |drive: DriveId| {
+            let heard = self.heard.get(&drive);
+            heard.is_some_and(|heard| {
+                let untold = progress.passed - heard.progress.passed;
+                let is_late = now.duration_since(heard.at) >= NEWS_EACH;
+                untold >= MOST_UNTOLD || (untold > 0 && is_late)
+            })
+        };
+        let of = |batch: &Arc<Batch<FileOf>>| Told {
+            hints: Batch::clone(batch),
+            ordinal: 0,
+            is_hint: false,
+            news: Progress::default(),
+        };
+        self.told.values().map(of).find(|told| is_due(told.drive()))
+    }
+}
