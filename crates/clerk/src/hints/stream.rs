@@ -34,6 +34,9 @@ const NEWS_EACH: Duration = Duration::from_secs(1);
 /// A drive that did not take all of a call is told it again after this long.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// Others do not wait for longer than this for a drive that is being told something: it does not hear of what comes meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Whoever waits looks around at least this often.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
@@ -68,7 +71,10 @@ struct State {
     heard: HashMap<DriveId, Heard>,
     /// Drives that take no hints.
     deaf: HashSet<DriveId>,
-    is_telling: bool,
+    /// Drives that are being told something, and since when; each one thing at a time, so that what is told later comes later.
+    telling: HashMap<DriveId, Instant>,
+    /// What comes next, and waits for that.
+    parked: Option<Told>,
     /// What was not taken, and when it is told again.
     untaken: Option<(Told, Instant)>,
     is_over: bool,
@@ -103,7 +109,8 @@ impl HintStream {
             told: HashMap::new(),
             heard: HashMap::new(),
             deaf: HashSet::new(),
-            is_telling: false,
+            telling: HashMap::new(),
+            parked: None,
             untaken: None,
             is_over: false,
         };
@@ -147,7 +154,7 @@ impl HintStream {
             state.is_over = true;
             state.waiting.clear();
             state.findings.clear();
-            state.untaken = None;
+            (state.untaken, state.parked) = (None, None);
             let freed = state.sequence.held();
             (state.sequence.end(), freed)
         };
@@ -188,7 +195,7 @@ impl HintStream {
     pub(super) fn next_work(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
-            if state.is_over && !state.is_telling {
+            if state.is_over && state.telling.is_empty() {
                 return None;
             }
             if !state.is_over {
@@ -264,7 +271,7 @@ impl HintStream {
     /// A drive was told something. Which ones have heard it, if they can hear it at all, and whether they have taken all of it.
     pub(super) fn was_told(&self, told: Told, heard_by: Option<&[DriveId]>, is_taken: bool) {
         let mut state = self.lock();
-        state.is_telling = false;
+        state.telling.remove(&told.drive());
         match heard_by {
             None => drop(state.deaf.insert(told.drive())),
             Some(drives) => {
@@ -286,91 +293,107 @@ impl HintStream {
 }
 
 impl State {
-    /// Takes up what was found, in its order: that is cut into parts, as far as so many may be known.
+    /// Takes up what is known, in its order, as far as so many may be known: what was found, and what need not be looked up.
     fn take_up(&mut self, most: usize) {
-        while self.sequence.len() < most
-            && let Some(Finding::Known(_)) = self.findings.front()
-            && let Some(Finding::Known(found)) = self.findings.pop_front()
-        {
-            let Some((file, range)) = found else { continue };
-            let (mut at, end) = (range.offset, range.end());
-            while at < end && self.sequence.len() < most {
-                let part = ByteRange::new(at, LONGEST.min(end - at));
-                self.sequence.push(file.clone(), file.0.state.handle, part);
-                at = part.end();
-            }
-            if at < end {
-                let rest = (file, ByteRange::new(at, end - at));
-                self.findings.push_front(Finding::Known(Some(rest)));
+        while self.sequence.len() < most {
+            match (self.findings.front(), self.waiting.front()) {
+                (Some(Finding::Known(_)), _) => self.take_up_found(most),
+                (_, Some(Target::Open(..))) if self.findings.len() < MOST_FOUND => {
+                    if let Some(Target::Open(file, range)) = self.waiting.pop_front() {
+                        self.findings.push_back(Finding::Known(Some((file, range))));
+                    }
+                }
+                _ => break,
             }
         }
     }
 
-    /// What to look up next; what is known anyway takes its place behind it.
+    /// Takes up the first one that was found: it is cut into parts, as far as so many may be known.
+    fn take_up_found(&mut self, most: usize) {
+        let Some(Finding::Known(Some((file, range)))) = self.findings.pop_front() else { return };
+        let (mut at, end) = (range.offset, range.end());
+        while at < end && self.sequence.len() < most {
+            let part = ByteRange::new(at, LONGEST.min(end - at));
+            self.sequence.push(file.clone(), file.0.state.handle, part);
+            at = part.end();
+        }
+        if at < end {
+            let rest = (file, ByteRange::new(at, end - at));
+            self.findings.push_front(Finding::Known(Some(rest)));
+        }
+    }
+
+    /// What to look up next.
     fn next_find(&mut self, most: usize) -> Option<Work> {
-        while self.findings.len() < MOST_FOUND
-            && self.finds < MOST_FINDS
-            && self.sequence.len() < most
-        {
-            match self.waiting.pop_front()? {
-                Target::Open(file, range) => {
-                    self.findings.push_back(Finding::Known(Some((file, range))));
-                    self.take_up(most);
-                }
-                Target::Path(place) => {
-                    self.path_bytes -= place.1.len();
-                    let number = self.next_find;
-                    self.findings.push_back(Finding::UnderWay(number));
-                    (self.finds, self.next_find) = (self.finds + 1, number + 1);
-                    return Some(Work::Find(number, place));
-                }
-            }
-        }
-        None
-    }
-
-    /// What to tell a drive next, of whatever kind; one at a time, so that what is told later comes later.
-    fn next_to_tell(&mut self, now: Instant) -> Option<Work> {
-        if self.is_telling {
+        let has_room = self.findings.len() < MOST_FOUND && self.sequence.len() < most;
+        if !has_room || self.finds >= MOST_FINDS {
             return None;
         }
-        let told = match self.untaken.take() {
-            Some((told, _)) if told.ordinal < self.sequence.progress().passed => None,
-            Some((told, at)) if now >= at => Some(told),
-            untaken => {
-                self.untaken = untaken;
-                None
-            }
+        let Some(Target::Path(place)) =
+            self.waiting.pop_front_if(|next| matches!(next, Target::Path(_)))
+        else {
+            return None;
         };
-        let told = told.or_else(|| self.next_call()).or_else(|| self.next_news(now))?;
-        self.is_telling = true;
+        self.path_bytes -= place.1.len();
+        let number = self.next_find;
+        self.findings.push_back(Finding::UnderWay(number));
+        (self.finds, self.next_find) = (self.finds + 1, number + 1);
+        Some(Work::Find(number, place))
+    }
+
+    /// What to tell a drive next, of whatever kind.
+    fn next_to_tell(&mut self, now: Instant) -> Option<Work> {
+        let told = self.next_again(now).or_else(|| self.next_call(now));
+        let told = told.or_else(|| self.next_news(now))?;
         let (drive, progress) = (told.drive(), self.sequence.progress());
+        self.telling.insert(drive, now);
         let before = self.heard.insert(drive, Heard { progress, at: now });
         let news = before.map_or(progress, |before| progress.since(before.progress));
         Some(Work::Tell(Told { news, ..told }))
     }
 
+    /// What was not taken as a whole, if it is time to tell it again; what is over need not be.
+    fn next_again(&mut self, now: Instant) -> Option<Told> {
+        let passed = self.sequence.progress().passed;
+        let (told, at) = self.untaken.take_if(|(told, at)| told.ordinal < passed || now >= *at)?;
+        if told.ordinal >= passed && self.telling.contains_key(&told.drive()) {
+            self.untaken = Some((told, at));
+            return None;
+        }
+        (told.ordinal >= passed).then_some(told)
+    }
+
     /// What a drive is to be told of what will be read.
-    fn next_call(&mut self) -> Option<Told> {
+    fn next_call(&mut self, now: Instant) -> Option<Told> {
         // Drives that are quick need not know before they are asked.
         let is_slow = self.mean_ns > SLOW.as_nanos() as u64;
         if !is_slow || self.untaken.is_some() {
             return None;
         }
-        while let Some(Call { hints, ordinal }) = self.sequence.next_call() {
-            let told = Told { hints, ordinal, is_hint: true, news: Progress::default() };
-            if !self.deaf.contains(&told.drive()) {
-                return Some(told);
+        while let Some(told) = self.parked.take().or_else(|| self.next_hints()) {
+            match self.telling.get(&told.drive()) {
+                None if self.deaf.contains(&told.drive()) => {}
+                None => return Some(told),
+                Some(since) if now.duration_since(*since) > PATIENCE => {}
+                Some(_) => {
+                    self.parked = Some(told);
+                    return None;
+                }
             }
         }
         None
+    }
+
+    fn next_hints(&mut self) -> Option<Told> {
+        let Call { hints, ordinal } = self.sequence.next_call()?;
+        Some(Told { hints, ordinal, is_hint: true, news: Progress::default() })
     }
 
     /// A drive that has not heard for long how far the stream is.
     fn next_news(&mut self, now: Instant) -> Option<Told> {
         let progress = self.sequence.progress();
         let is_due = |drive: DriveId| {
-            let heard = self.heard.get(&drive);
+            let heard = self.heard.get(&drive).filter(|_| !self.telling.contains_key(&drive));
             heard.is_some_and(|heard| {
                 let untold = progress.passed - heard.progress.passed;
                 let is_late = now.duration_since(heard.at) >= NEWS_EACH;
