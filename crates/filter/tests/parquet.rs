@@ -7,7 +7,7 @@ mod scan;
 #[path = "columns/write.rs"]
 mod write;
 
-use nasd_filter::parquet::ParquetError;
+use nasd_filter::parquet::{ParquetError, ReadAt, Rows};
 use nasd_filter::{Merged, Options, Value};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
@@ -334,6 +334,70 @@ fn broken_files_are_told() {
     assert!(MOST.get() < 400 << 20, "{} bytes were taken", MOST.get());
 }
 
+/// The most that this thread holds from now on, besides what it holds now.
+fn most_more(work: impl FnOnce()) -> usize {
+    let before = HELD.get();
+    MOST.set(before);
+    work();
+    MOST.get() - before
+}
+
+/// A column of zeros in one page that says of itself that it has 1000 bytes.
+fn bomb(codec: Compression) -> Vec<u8> {
+    let zeros = Data::Longs(vec![Some(0); 8 << 20]);
+    let properties = WriterProperties::builder()
+        .set_compression(codec)
+        .set_dictionary_enabled(false)
+        .set_data_page_size_limit(1 << 30)
+        .set_data_page_row_count_limit(usize::MAX)
+        .set_write_batch_size(8 << 20);
+    let mut bytes = file("message m { required int64 id; }", &[zeros], 8 << 20, properties);
+    // Field 1 of the head is the kind of the page, field 2 how long it becomes: 2^26, in four bytes.
+    let (at, end) = (7, 10);
+    assert_eq!(bytes[6..=end], [0x15, 0x80, 0x80, 0x80, 0x40]);
+    bytes[at..=end].copy_from_slice(&[0xd0, 0x8f, 0x80, 0x00]);
+    bytes
+}
+
+#[test]
+fn no_page_becomes_longer_than_it_says() {
+    for codec in [CODECS[1], CODECS[2], CODECS[3], CODECS[4], || Compression::LZ4] {
+        let memory = Memory::new(bomb(codec()));
+        let held = most_more(|| {
+            let asked = try_ask(&memory, "SELECT sum(id) FROM t", Options::default());
+            assert!(asked.is_err(), "{:?}", codec());
+        });
+        // Some copies of what is compressed; it would become 64 MiB.
+        assert!(held < 24 << 20, "{:?}: {held} bytes", codec());
+    }
+}
+
+#[test]
+fn one_text_in_all_records_takes_little_memory() {
+    let text = vec![b'a'; 1 << 20];
+    let texts = Data::Texts(vec![Some(text); 500]);
+    let bytes = {
+        let properties = WriterProperties::builder().set_dictionary_page_size_limit(16 << 20);
+        file("message m { required binary name (STRING); }", &[texts], 500, properties)
+    };
+    assert!(bytes.len() < 8 << 20, "the text is there once");
+    let memory = Memory::new(bytes);
+    let file = memory.open().unwrap();
+    let options = Options { longest_record: 2 << 20, ..Options::default() };
+    let checked = checked(&file, "SELECT name FROM t", options).unwrap();
+    let mut found = 0;
+    let held = most_more(|| {
+        let readers = vec![Box::new(memory.clone()) as Box<dyn ReadAt>];
+        let mut give = |rows: Rows| {
+            found += rows.bytes.len();
+            true
+        };
+        file.scan_group(&checked, 0, readers, 0, &mut give).unwrap().result.unwrap();
+    });
+    assert_eq!(found, 500 * ((1 << 20) + 1));
+    assert!(held < 200 << 20, "{held} bytes");
+}
+
 #[test]
 fn absurd_lengths_are_refused() {
     let whole = small(Compression::UNCOMPRESSED, WriterVersion::PARQUET_1_0);
@@ -354,9 +418,21 @@ fn absurd_lengths_are_refused() {
     };
     let many = [0x19, 0x1c, 0x48, 1, b'm', 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0];
     assert!(matches!(footer(&many), Err(ParquetError::Broken(_))));
-    let mut deep = vec![0x19, 0xfc, 0xa0, 0x8d, 0x06];
-    (0..100_000).for_each(|_| deep.extend([0x35, 0, 0x18, 1, b'g', 0x15, 2, 0]));
+    let mut deep = vec![0x19, 0xfc, 0xd0, 0x86, 0x03];
+    (0..50_000).for_each(|_| deep.extend([0x35, 0, 0x18, 1, b'g', 0x15, 2, 0]));
     assert!(matches!(footer(&deep), Err(ParquetError::Broken(_))));
+    // Two roots, one that lacks a member, and more members than anybody has.
+    let column = [0x15, 2, 0x25, 0, 0x18, 1, b'c', 0];
+    let root = |members: u8| [0x48, 1, b'm', 0x15, 2 * members, 0];
+    let one = [&[0x19, 0x2c], &root(1)[..], &column].concat();
+    assert!(footer(&one).is_ok(), "{:?}", footer(&one).err());
+    let two = [&[0x19, 0x3c], &root(1)[..], &column, &column].concat();
+    assert!(matches!(footer(&two), Err(ParquetError::Broken(_))));
+    let lacks = [&[0x19, 0x3c], &root(3)[..], &column, &column].concat();
+    assert!(matches!(footer(&lacks), Err(ParquetError::Broken(_))));
+    let mut many = vec![0x19, 0xfc, 0xa1, 0x8d, 0x06, 0x48, 1, b'm', 0x15, 0xc0, 0x9a, 0x0c, 0];
+    (0..100_000).for_each(|_| many.extend(column));
+    assert!(matches!(footer(&many), Err(ParquetError::Large(_))));
     assert!(MOST.get() < 64 << 20, "{} bytes were taken", MOST.get());
 }
 

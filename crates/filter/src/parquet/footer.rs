@@ -18,6 +18,10 @@ const GUESS_BYTES: u64 = 64 << 10;
 /// Most groups of columns in one another.
 const MAX_NESTED: usize = 64;
 
+/// Most columns and groups of columns, and most columns of all groups of rows together: some hundred bytes are kept for each.
+const MAX_ELEMENTS: usize = 64 << 10;
+const MAX_CHUNKS: usize = 256 << 10;
+
 /// A Parquet file whose end was read.
 #[derive(Debug)]
 pub struct ParquetFile {
@@ -176,9 +180,10 @@ fn read_footer(reader: &dyn ReadAt, file_bytes: u64) -> Result<Vec<u8>, ParquetE
 
 /// Whoever makes the schema a tree makes room for as many members of a group as are claimed, and goes as deep as they are.
 fn check_schema(footer: &[u8]) -> Result<(), ParquetError> {
-    let mut members: Vec<i64> = Vec::new();
+    let (mut members, mut chunks): (Vec<i64>, usize) = (Vec::new(), 0);
     let whole = walk(footer, &mut |path, seen| match (path, seen) {
         ([2], Seen::Struct) => members.push(0),
+        ([4, 1], Seen::Struct) => chunks += 1,
         ([2, 5], Seen::Int(count)) => {
             members.iter_mut().last().into_iter().for_each(|last| *last = count)
         }
@@ -187,9 +192,16 @@ fn check_schema(footer: &[u8]) -> Result<(), ParquetError> {
     if whole.is_none() {
         return broken("its end can't be understood");
     }
+    if members.len() > MAX_ELEMENTS || chunks > MAX_CHUNKS {
+        let many = format!("it has {} columns, in all groups of rows {chunks}", members.len());
+        return Err(ParquetError::Large(many));
+    }
     let mut left: Vec<usize> = Vec::new();
-    for count in &members {
+    for (number, count) in members.iter().enumerate() {
         while left.pop_if(|left| *left == 0).is_some() {}
+        if left.is_empty() && number > 0 {
+            return broken("its columns are no tree");
+        }
         if let Some(left) = left.last_mut() {
             *left -= 1;
         }
@@ -199,7 +211,10 @@ fn check_schema(footer: &[u8]) -> Result<(), ParquetError> {
             _ => return broken("its columns are no tree"),
         }
     }
-    Ok(())
+    match left.iter().all(|left| *left == 0) {
+        true => Ok(()),
+        false => broken("its columns are no tree"),
+    }
 }
 
 /// How many rows a group has.
@@ -230,7 +245,9 @@ fn check_group(
 
 /// Where a column of a group begins and ends.
 pub(super) fn range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
-    let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+    // Some write 0 where there is no dictionary.
+    let dictionary = column.dictionary_page_offset().filter(|begin| *begin > 0);
+    let begin = dictionary.unwrap_or(column.data_page_offset());
     let (begin, bytes) =
         (u64::try_from(begin).ok()?, u64::try_from(column.compressed_size()).ok()?);
     Some((begin, begin.checked_add(bytes)?))

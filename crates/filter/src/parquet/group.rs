@@ -139,6 +139,8 @@ struct Work<'a> {
     length: usize,
     /// Rows that were given.
     given: u64,
+    /// Whether more rows are.
+    is_wanted: bool,
 }
 
 impl<'a> Work<'a> {
@@ -152,7 +154,8 @@ impl<'a> Work<'a> {
         let kinds = 0..format.column_count();
         let kinds: Vec<Type> = kinds.filter_map(|column| format.column_type(column)).collect();
         let batch = ColumnBatch::new(&kinds, &checked.needed_columns());
-        Work { file, checked, columns, scan, batch, room: Vec::new(), length: 0, given: 0 }
+        let room = Vec::new();
+        Work { file, checked, columns, scan, batch, room, length: 0, given: 0, is_wanted: true }
     }
 
     fn run(
@@ -162,32 +165,36 @@ impl<'a> Work<'a> {
         give: &mut dyn FnMut(Rows) -> bool,
     ) -> Result<GroupScan, ParquetError> {
         let most = self.file.batch_records(self.checked, group);
-        let (mut left, mut failed, mut is_wanted) = (rows, None, true);
-        while left > 0 && failed.is_none() && is_wanted {
+        let (mut left, mut failed) = (rows, None);
+        while left > 0 && failed.is_none() {
             let count = most.min(usize::try_from(left).unwrap_or(most));
             for column in &mut self.columns {
                 column.read(count)?;
             }
             left -= count as u64;
-            match self.feed_all(count) {
+            match self.feed_all(count, give) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => failed = Some(error),
             }
-            is_wanted = self.length < GIVE_BYTES || self.give(give);
         }
         let result = match failed {
             Some(error) => Err(error),
             None => self.finish(),
         };
-        if is_wanted && self.length > 0 {
+        if self.is_wanted && self.length > 0 {
             self.give(give);
         }
         Ok(GroupScan { report: self.scan.report(), result })
     }
 
-    /// Feeds the records that were read, as many at a time as have not too long texts. Tells whether more are wanted.
-    fn feed_all(&mut self, count: usize) -> Result<bool, ScanError> {
+    /// Feeds the records that were read, as many at a time as have not too long texts, and gives what comes of them. Tells
+    /// whether more are wanted.
+    fn feed_all(
+        &mut self,
+        count: usize,
+        give: &mut dyn FnMut(Rows) -> bool,
+    ) -> Result<bool, ScanError> {
         let longest = self.checked.plan().options.longest_record as usize;
         let mut begin = 0;
         while begin < count {
@@ -207,6 +214,13 @@ impl<'a> Work<'a> {
             self.batch = batch;
             if fed? == Fed::Done {
                 return Ok(false);
+            }
+            // One text may be in all records: of some there is as much as of a file.
+            if self.length >= GIVE_BYTES {
+                self.is_wanted = self.give(give);
+                if !self.is_wanted {
+                    return Ok(false);
+                }
             }
             begin = end;
         }

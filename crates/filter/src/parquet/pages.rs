@@ -3,13 +3,15 @@
 use super::thrift::{Seen, walk};
 use super::{MAX_GROUP_BYTES, MAX_PAGE_BYTES, ParquetError, ReadAt, broken};
 use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use parquet::basic::{Compression, Encoding, Type as Physical};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::Result as PageResult;
 use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +36,7 @@ pub(super) struct Chunk {
     step: u64,
     /// Least bytes of a value in a dictionary.
     least: u64,
-    is_plain: bool,
+    compression: Compression,
     budget: Arc<Budget>,
     state: Mutex<State>,
 }
@@ -48,6 +50,8 @@ struct State {
     dictionary: u64,
     pages: u64,
     last: u64,
+    /// What the page whose head was seen last must not inflate to more than: bytes before it in the page, and bytes.
+    inflated: Option<(u64, u64)>,
 }
 
 impl Chunk {
@@ -66,9 +70,9 @@ impl Chunk {
             Physical::INT96 => 12,
             Physical::FIXED_LEN_BYTE_ARRAY => length.max(1),
         };
-        let is_plain = column.compression() == Compression::UNCOMPRESSED;
+        let compression = column.compression();
         let state = Mutex::new(State { start: range.start, ..State::default() });
-        Chunk { reader, range, step, least, is_plain, budget: Arc::clone(budget), state }
+        Chunk { reader, range, step, least, compression, budget: Arc::clone(budget), state }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -131,16 +135,22 @@ impl Chunk {
             Err(_) => broken("a page has less than no bytes"),
         };
         let (read, decoded) = (size(head.read)?, size(head.decoded)?);
-        let bytes = if self.is_plain { read } else { decoded };
+        // What values are decoded from, and what there is of the page at a time.
+        let is_plain = self.compression == Compression::UNCOMPRESSED;
+        let (bytes, most) = if is_plain { (read, read) } else { (decoded, read.max(decoded)) };
         let mut state = self.lock();
+        if matches!(self.compression, Compression::GZIP(_)) {
+            let levels = size(head.levels)?;
+            state.inflated = Some((levels, decoded.saturating_sub(levels)));
+        }
         let taken = match head.values {
-            None => bytes,
+            None => most,
             Some(values) => {
                 let values = u64::try_from(values).unwrap_or(u64::MAX);
                 if values.checked_mul(self.least).is_none_or(|least| least > bytes) {
                     return broken("a dictionary is shorter than its values");
                 }
-                bytes + values * ENTRY_BYTES
+                most + values * ENTRY_BYTES
             }
         };
         self.budget.take(taken)?;
@@ -177,6 +187,21 @@ impl Budget {
     }
 }
 
+/// Whoever inflates a page does so to its end, however long it becomes: it is done once before, without keeping anything.
+fn check_inflated(page: &[u8], levels: u64, most: u64) -> Result<(), ParquetError> {
+    let data = usize::try_from(levels).ok().and_then(|levels| page.get(levels..));
+    let mut inflating = MultiGzDecoder::new(data.unwrap_or_default()).take(most + 1);
+    let (mut scratch, mut found) = ([0; 16 << 10], 0);
+    // What is no such data is told by who wants it.
+    while let Ok(bytes @ 1..) = inflating.read(&mut scratch) {
+        found += bytes as u64;
+    }
+    match found <= most {
+        true => Ok(()),
+        false => broken("a page is longer than it says"),
+    }
+}
+
 /// What the head of a page claims.
 #[derive(Default)]
 struct Head {
@@ -184,6 +209,8 @@ struct Head {
     read: i64,
     /// Values of a dictionary, if it is one.
     values: Option<i64>,
+    /// Bytes before what is compressed.
+    levels: i64,
 }
 
 impl Head {
@@ -193,6 +220,7 @@ impl Head {
             ([3], Seen::Int(bytes)) => self.read = bytes,
             ([7], Seen::Struct) => self.values = Some(0),
             ([7, 1], Seen::Int(values)) => self.values = Some(values),
+            ([8, 5 | 6], Seen::Int(bytes)) => self.levels = self.levels.saturating_add(bytes),
             _ => {}
         }
     }
@@ -213,7 +241,12 @@ impl ChunkReader for Chunk {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> PageResult<Bytes> {
-        Ok(self.fetch(start, length as u64)?)
+        let bytes = self.fetch(start, length as u64)?;
+        let inflated = self.lock().inflated.take();
+        if let Some((levels, most)) = inflated {
+            check_inflated(&bytes, levels, most)?;
+        }
+        Ok(bytes)
     }
 }
 
@@ -229,7 +262,22 @@ impl Pages {
         column: &ColumnChunkMetaData,
         rows: usize,
     ) -> Result<Pages, ParquetError> {
-        let inner = SerializedPageReader::new(Arc::clone(chunk), column, rows, None)?;
+        // Some write 0 where there is no dictionary.
+        let without = match column.dictionary_page_offset() {
+            Some(0) => {
+                Some(column.clone().into_builder().set_dictionary_page_offset(None).build()?)
+            }
+            _ => None,
+        };
+        // Other forms of LZ4, of old programs, say nothing of how long they become.
+        let properties = ReaderProperties::builder().set_backward_compatible_lz4(false).build();
+        let inner = SerializedPageReader::new_with_properties(
+            Arc::clone(chunk),
+            without.as_ref().unwrap_or(column),
+            rows,
+            None,
+            Arc::new(properties),
+        )?;
         Ok(Pages { inner, has_levels: column.column_descr().max_def_level() > 0 })
     }
 
