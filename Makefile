@@ -31,7 +31,8 @@ install: $(BINARY) $(LIBRARY)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(INCLUDEDIR) $(MANDIR)/man1 $(MANDIR)/man8 $(UNITDIR) \
 		$(HELPERDIR) $(dir $(COMPLETIONS)))
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/nasd
-	install -m 755 $(LIBRARY) $(DESTDIR)$(LIBDIR)/libsmas.so
+	install -m 755 $(LIBRARY) $(DESTDIR)$(LIBDIR)/libsmas.so.1
+	ln -sf libsmas.so.1 $(DESTDIR)$(LIBDIR)/libsmas.so
 	install -m 644 crates/smas/include/smas.h $(DESTDIR)$(INCLUDEDIR)/smas.h
 	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; $(BINARY) man --dir "$$pages"; \
 		install -m 644 "$$pages"/*.1 $(DESTDIR)$(MANDIR)/man1; \
@@ -45,8 +46,8 @@ install: $(BINARY) $(LIBRARY)
 	ln -sf $(BINDIR)/nasd $(DESTDIR)$(HELPERDIR)/umount.fuse.nasd
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR),$(BINDIR)/nasd $(LIBDIR)/libsmas.so $(INCLUDEDIR)/smas.h $(HELPERDIR)/mount.fuse.nasd \
-		$(HELPERDIR)/umount.fuse.nasd $(COMPLETIONS) $(addprefix $(UNITDIR)/,$(UNITS)) \
+	rm -f $(addprefix $(DESTDIR),$(BINDIR)/nasd $(LIBDIR)/libsmas.so $(LIBDIR)/libsmas.so.1 $(INCLUDEDIR)/smas.h \
+		$(HELPERDIR)/mount.fuse.nasd $(HELPERDIR)/umount.fuse.nasd $(COMPLETIONS) $(addprefix $(UNITDIR)/,$(UNITS)) \
 		$(MANDIR)/man1/nasd.1 $(MANDIR)/man8/mount.fuse.nasd.8 $(MANDIR)/man8/umount.fuse.nasd.8)
 	rm -f $(DESTDIR)$(MANDIR)/man1/nasd-*.1
 

@@ -34,6 +34,7 @@ fn an_installation_has_every_part_and_leaves_nothing_behind() {
     install(directory.path());
     for name in [
         "usr/bin/nasd",
+        "usr/lib/libsmas.so.1",
         "usr/lib/libsmas.so",
         "usr/include/smas.h",
         "usr/share/man/man1/nasd.1",

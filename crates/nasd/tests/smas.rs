@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,7 +15,16 @@ fn compile(name: &str, directory: &Path) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = directory.join(name);
     let told = Command::new("cc")
-        .args(["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .args([
+            "-std=c11",
+            "-pthread",
+            "-D_POSIX_C_SOURCE=200809L",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            "-o",
+        ])
         .arg(&program)
         .arg(root.join("tests/smas").join(name).with_extension("c"))
         .arg("-I")
@@ -25,14 +35,16 @@ fn compile(name: &str, directory: &Path) -> PathBuf {
         .output()
         .unwrap_or_else(|error| panic!("cc can't be run ({error}); `make deps` installs it"));
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    // As it is installed: programs look for it by its number.
+    symlink(library_directory().join("libsmas.so"), directory.join("libsmas.so.1")).unwrap();
     program
 }
 
-/// What a program prints that is a client of the cell.
+/// What a program prints that is a client of the cell, beside which there is the library.
 fn run(program: &Path, cell: &TestCell) -> String {
     let told = Command::new(program)
         .env("NASD_CELL", cell.cell())
-        .env("LD_LIBRARY_PATH", library_directory())
+        .env("LD_LIBRARY_PATH", program.parent().unwrap())
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&told.stdout).into_owned();
@@ -76,5 +88,14 @@ fn every_call_and_every_filter_does_what_the_header_says() {
     let program = compile("all", directory.path());
     for options in [CellOptions::default(), CellOptions::striped(2, "raid1")] {
         assert_eq!(run(&program, &TestCell::start(&options)), "right\n");
+    }
+}
+
+#[test]
+fn threads_have_files_of_their_own_or_one_together() {
+    let directory = scratch();
+    let program = compile("threads", directory.path());
+    for options in [CellOptions::default(), CellOptions::striped(2, "raid0 --stripe-unit 4K")] {
+        assert_eq!(run(&program, &TestCell::start(&options)), "40000 10000\n");
     }
 }
