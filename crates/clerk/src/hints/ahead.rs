@@ -26,9 +26,13 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
     while let Some(work) = stream.next_work() {
         let stream = Arc::clone(stream);
         match work {
-            Work::Find(number, place) => {
+            Work::Find(places) => {
                 let (clerk, caller) = (Arc::clone(clerk), Arc::clone(caller));
-                core.finders.submit(move || look_up(&clerk, &caller, &stream, number, &place));
+                core.finders.submit(move || {
+                    let find =
+                        |(number, place)| (number, look_up(&clerk, &caller, &stream, &place));
+                    stream.found(places.into_iter().map(find).collect());
+                });
             }
             Work::Fetch(batch, wanted) => {
                 let core = Arc::clone(core);
@@ -53,21 +57,18 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
 fn look_up(
     clerk: &Arc<Clerk>,
     caller: &Arc<Caller>,
-    stream: &Arc<HintStream>,
-    number: u64,
+    stream: &HintStream,
     place: &Place,
-) {
-    let found = match stream.is_over() {
-        true => None,
-        false => match caught(|| find(clerk, caller, place)) {
-            Ok(found) => Some(found),
-            Err(error) => {
-                tracing::debug!(%error, path = %place.1.escape_ascii(), "a hint is of no use");
-                None
-            }
-        },
-    };
-    stream.found(number, found);
+) -> Option<(FileOf, ByteRange)> {
+    if stream.is_over() {
+        return None;
+    }
+    let found = caught(|| find(clerk, caller, place));
+    found
+        .inspect_err(|error| {
+            tracing::debug!(%error, path = %place.1.escape_ascii(), "a hint is of no use");
+        })
+        .ok()
 }
 
 /// What a path leads to, and the capability to read it. It is not opened: that would say that what is known of it is as of now.

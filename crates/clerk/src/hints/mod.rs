@@ -74,8 +74,8 @@ impl Told {
 
 /// What a stream's thread does next.
 enum Work {
-    /// To be looked up; what is found has that number.
-    Find(u64, Place),
+    /// To be looked up, one after the other; what is found has that number.
+    Find(Vec<(u64, Place)>),
     Fetch(Batch<FileOf>, Vec<Wanted>),
     Tell(Told),
 }

@@ -20,6 +20,9 @@ const MOST_UNDER_WAY: usize = 4;
 const MOST_FINDS: usize = 8;
 const MOST_FOUND: usize = 128;
 
+/// Of many that wait so many are looked up one after the other, at most: most are known here, and cost less than a thread's turn.
+const FINDS_AT_ONCE: usize = MOST_FOUND / MOST_FINDS;
+
 /// Where requests take so long, drives are told what comes next: they have more to do at once.
 const SLOW: Duration = Duration::from_millis(3);
 
@@ -237,17 +240,19 @@ impl HintStream {
         Some(Work::Fetch(batch, wanted))
     }
 
-    /// What was looked up is this, if there is any.
-    pub(super) fn found(self: &Arc<Self>, number: u64, found: Option<(FileOf, ByteRange)>) {
-        if let Some((file, _)) = &found {
+    /// What was looked up together is this, each by its number, if there is any.
+    pub(super) fn found(self: &Arc<Self>, found: Vec<(u64, Option<(FileOf, ByteRange)>)>) {
+        for (file, _) in found.iter().filter_map(|(_, found)| found.as_ref()) {
             file.0.state.lock().watch(self);
         }
         let mut state = self.lock();
         state.finds -= 1;
-        let is_it =
-            |finding: &&mut Finding| matches!(finding, Finding::UnderWay(it) if *it == number);
-        if let Some(finding) = state.findings.iter_mut().find(is_it) {
-            *finding = Finding::Known(found);
+        for (number, found) in found {
+            let is_it =
+                |finding: &&mut Finding| matches!(finding, Finding::UnderWay(it) if *it == number);
+            if let Some(finding) = state.findings.iter_mut().find(is_it) {
+                *finding = Finding::Known(found);
+            }
         }
         self.changed.notify_all();
     }
@@ -329,16 +334,22 @@ impl State {
         if !has_room || self.finds >= MOST_FINDS {
             return None;
         }
-        let Some(Target::Path(place)) =
-            self.waiting.pop_front_if(|next| matches!(next, Target::Path(_)))
-        else {
+        let most = (self.waiting.len() / MOST_FINDS).clamp(1, FINDS_AT_ONCE);
+        let mut places = Vec::new();
+        while places.len() < most
+            && let Some(Target::Path(place)) =
+                self.waiting.pop_front_if(|next| matches!(next, Target::Path(_)))
+        {
+            self.path_bytes -= place.1.len();
+            self.findings.push_back(Finding::UnderWay(self.next_find));
+            places.push((self.next_find, place));
+            self.next_find += 1;
+        }
+        if places.is_empty() {
             return None;
-        };
-        self.path_bytes -= place.1.len();
-        let number = self.next_find;
-        self.findings.push_back(Finding::UnderWay(number));
-        (self.finds, self.next_find) = (self.finds + 1, number + 1);
-        Some(Work::Find(number, place))
+        }
+        self.finds += 1;
+        Some(Work::Find(places))
     }
 
     /// What to tell a drive next, of whatever kind.
