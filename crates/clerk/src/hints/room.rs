@@ -18,6 +18,9 @@ const STREAM_SHARE: u64 = 2;
 const MOST_STREAMS: usize = 32;
 const MOST_STREAMS_EACH: usize = 16;
 
+/// Parts of a file that are hinted are no longer than this, however much memory there is.
+const LONGEST: u64 = 1 << 20;
+
 /// Hints that are known and not over, of all streams together and of one: at least so many, and at most.
 const KNOWN: usize = 1 << 17;
 const LEAST_KNOWN: usize = 1 << 12;
@@ -99,6 +102,12 @@ impl Room {
 
     fn count(&self) -> usize {
         self.lock().streams.len().max(1)
+    }
+
+    /// Longer parts of a file are hinted in parts, so that one has room in the least share: what is more than a share is given back,
+    /// and would be fetched over and over.
+    pub(super) fn longest(&self) -> u64 {
+        (self.bytes / MOST_STREAMS as u64).clamp(1, LONGEST)
     }
 
     /// Bytes that each stream may hold.

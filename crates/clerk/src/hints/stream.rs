@@ -26,9 +26,6 @@ const FINDS_AT_ONCE: usize = MOST_FOUND / MOST_FINDS;
 /// Where requests take so long, drives are told what comes next: they have more to do at once.
 const SLOW: Duration = Duration::from_millis(3);
 
-/// Longer parts of a file are hinted in parts.
-const LONGEST: u64 = 1 << 20;
-
 /// A drive that hears of no hints is told how far the stream is when so many calls are over, or when it has not heard of
 /// some for so long.
 const MOST_UNTOLD: u64 = 16;
@@ -65,6 +62,8 @@ struct State {
     finds: usize,
     next_find: u64,
     sequence: Sequence<FileOf, FileHandle>,
+    /// Longer parts of a file are hinted in parts.
+    longest: u64,
     under_way: usize,
     /// How long requests have taken, in nanoseconds; 0 before the first one.
     mean_ns: u64,
@@ -107,6 +106,7 @@ impl HintStream {
             finds: 0,
             next_find: 0,
             sequence: Sequence::new(room.most()),
+            longest: room.longest(),
             under_way: 0,
             mean_ns: 0,
             told: HashMap::new(),
@@ -318,7 +318,7 @@ impl State {
         let Some(Finding::Known(Some((file, range)))) = self.findings.pop_front() else { return };
         let (mut at, end) = (range.offset, range.end());
         while at < end && self.sequence.len() < most {
-            let part = ByteRange::new(at, LONGEST.min(end - at));
+            let part = ByteRange::new(at, self.longest.min(end - at));
             self.sequence.push(file.clone(), file.0.state.handle, part);
             at = part.end();
         }

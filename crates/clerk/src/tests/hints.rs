@@ -232,6 +232,40 @@ fn all_streams_together_hold_no_more_than_one_budget() {
     eventually("all is given back", || held() == 0);
 }
 
+#[test]
+fn what_is_longer_than_a_share_is_not_fetched_over_and_over() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(Settings { read_ahead_bytes: 256 << 10, ..settings() }));
+    let open = |number: u64| {
+        let handle = file_of(&clerk, &format!("file-{number}"), 100_000);
+        open(&clerk, handle, OpenMode::READ)
+    };
+    let files: Vec<OpenFile> = (0..8).map(open).collect();
+    let bytes = &cell.drive(0).counters.read_bytes;
+    let before = bytes.load(Ordering::Relaxed);
+    let hinted = |file: &OpenFile| {
+        let hints = clerk.hints(&root()).unwrap();
+        hints.add(file, &[ByteRange::new(0, 100_000)]).unwrap();
+        hints
+    };
+    let streams: Vec<Hints> = files.iter().map(hinted).collect();
+    // Nobody reads yet. What was given back as streams began may be fetched twice.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(500) {
+        let fetched = bytes.load(Ordering::Relaxed) - before;
+        assert!(fetched < 2 * 8 * 100_000, "{fetched} bytes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(streams.iter().all(|hints| hints.left() > 0));
+    let mut into = vec![0; 5000];
+    for at in (0..100_000).step_by(into.len()) {
+        for file in &files {
+            assert_eq!(file.read(at, &mut into).unwrap(), into.len());
+            assert!(into == pattern(at, into.len()));
+        }
+    }
+}
+
 /// What drives were told.
 type ToldToDrives = Arc<Mutex<Vec<(Notice, Vec<ByteRange>)>>>;
 
