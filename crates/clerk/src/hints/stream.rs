@@ -147,7 +147,7 @@ impl HintStream {
     /// Hints that are known and not over.
     pub(super) fn left(&self) -> usize {
         let state = self.lock();
-        state.waiting.len() + state.findings.len() + state.sequence.len()
+        state.waiting.len() + state.findings.len() + state.sequence.left()
     }
 
     /// Nothing more will be read.
