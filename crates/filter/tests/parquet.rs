@@ -430,6 +430,15 @@ fn absurd_lengths_are_refused() {
     assert!(matches!(footer(&two), Err(ParquetError::Broken(_))));
     let lacks = [&[0x19, 0x3c], &root(3)[..], &column, &column].concat();
     assert!(matches!(footer(&lacks), Err(ParquetError::Broken(_))));
+    // 270,000 groups of rows, without any columns.
+    let schema = [&[0x15, 2, 0x19, 0x2c], &root(1)[..], &column].concat();
+    let group = [0x19, 0x0c, 0x16, 0, 0x16, 0, 0];
+    let groups =
+        [&schema[..], &[0x16, 0, 0x19, 0xfc, 0xb0, 0xbd, 0x10], &group.repeat(270_000), &[0]];
+    let groups = groups.concat();
+    let length = (groups.len() as u32).to_le_bytes();
+    let groups = Memory::new([b"PAR1", &groups[..], &length, b"PAR1"].concat()).open();
+    assert!(matches!(groups, Err(ParquetError::Large(_))), "{:?}", groups.err());
     let mut many = vec![0x19, 0xfc, 0xa1, 0x8d, 0x06, 0x48, 1, b'm', 0x15, 0xc0, 0x9a, 0x0c, 0];
     (0..100_000).for_each(|_| many.extend(column));
     assert!(matches!(footer(&many), Err(ParquetError::Large(_))));

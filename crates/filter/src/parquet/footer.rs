@@ -18,7 +18,7 @@ const GUESS_BYTES: u64 = 64 << 10;
 /// Most groups of columns in one another.
 const MAX_NESTED: usize = 64;
 
-/// Most columns and groups of columns, and most columns of all groups of rows together: some hundred bytes are kept for each.
+/// Most columns and groups of columns, and most groups of rows and columns of these together: some hundred bytes are kept for each.
 const MAX_ELEMENTS: usize = 64 << 10;
 const MAX_CHUNKS: usize = 256 << 10;
 
@@ -182,8 +182,9 @@ fn read_footer(reader: &dyn ReadAt, file_bytes: u64) -> Result<Vec<u8>, ParquetE
 fn check_schema(footer: &[u8]) -> Result<(), ParquetError> {
     let (mut members, mut chunks): (Vec<i64>, usize) = (Vec::new(), 0);
     let whole = walk(footer, &mut |path, seen| match (path, seen) {
-        ([2], Seen::Struct) => members.push(0),
-        ([4, 1], Seen::Struct) => chunks += 1,
+        // One too many says enough.
+        ([2], Seen::Struct) if members.len() <= MAX_ELEMENTS => members.push(0),
+        ([4] | [4, 1], Seen::Struct) => chunks += 1,
         ([2, 5], Seen::Int(count)) => {
             members.iter_mut().last().into_iter().for_each(|last| *last = count)
         }
@@ -193,7 +194,8 @@ fn check_schema(footer: &[u8]) -> Result<(), ParquetError> {
         return broken("its end can't be understood");
     }
     if members.len() > MAX_ELEMENTS || chunks > MAX_CHUNKS {
-        let many = format!("it has {} columns, in all groups of rows {chunks}", members.len());
+        let columns = members.len();
+        let many = format!("its end tells of {columns} columns or more, and {chunks} parts");
         return Err(ParquetError::Large(many));
     }
     let mut left: Vec<usize> = Vec::new();
