@@ -54,6 +54,8 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "blake3",
     "bytes",
     "chacha20poly1305",
+    // From bytes to bytes, in safe Rust.
+    "flate2",
     "grep-matcher",
     "grep-regex",
     "lz4_flex",
