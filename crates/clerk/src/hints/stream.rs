@@ -140,6 +140,8 @@ impl HintStream {
         }
         state.path_bytes += path_bytes;
         state.waiting.extend(targets);
+        // Now, and not by the stream's thread: what is read next must find it known.
+        state.take_up(self.room.known());
         self.changed.notify_all();
         Ok(())
     }

@@ -214,6 +214,7 @@ fn all_streams_together_hold_no_more_than_one_budget() {
     for part in &parts[..50] {
         file.read(part.offset, &mut into).unwrap();
     }
+    assert_eq!(first.left(), 150, "what is told is known at once");
     let held = || clerk.core().hints.held();
     eventually("it holds all that one may", || held() > BUDGET / 2 - 40_000);
     assert!(held() <= BUDGET / 2, "{}", held());
