@@ -61,6 +61,7 @@ fn measure(
     let (mut cold, mut warm) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         cell.forget(bench)?;
+        cell.warm_up(bench, FILES * FILE_BYTES)?;
         let mut order: Vec<usize> = (0..FILES).collect();
         Random(round as u64).shuffle(&mut order);
         cold.push(read_files(&cell, &order, workers, true)?);

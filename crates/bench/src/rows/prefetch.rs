@@ -136,6 +136,18 @@ impl Prefetched {
         Ok(())
     }
 
+    /// Has the drives use so many bytes of their memory, which are free then: what the system has not given them yet costs time
+    /// that drives do not pay which have run for a while.
+    pub(super) fn warm_up(&mut self, bench: &Bench<'_>, bytes: usize) -> Result<(), BenchError> {
+        self.make("ballast", bytes, 0)?;
+        self.client.clerk.sync_all()?;
+        let Client { clerk, caller } = &self.client;
+        let name = Name::new("ballast").map_err(|error| BenchError::Cell(error.to_string()))?;
+        clerk.unlink(caller, clerk.root(), &name, None)?;
+        self.client = self.cell.connect(&bench.target.cells)?;
+        Ok(())
+    }
+
     pub(super) fn make(&self, name: &str, bytes: usize, seed: usize) -> Result<(), BenchError> {
         let Client { clerk, caller } = &self.client;
         let name = Name::new(name).map_err(|error| BenchError::Cell(error.to_string()))?;
