@@ -700,9 +700,10 @@ impl Clerk {
         let mut stack = vec![begin];
         let mut rest: Vec<Vec<u8>> = components(path).map(<[u8]>::to_vec).collect();
         rest.reverse();
-        let mut links = 0;
+        let (mut links, mut last) = (0, None);
         while let Some(name) = rest.pop() {
             if name == b".." {
+                last = None;
                 if stack.len() > 1 {
                     stack.pop();
                 }
@@ -724,12 +725,15 @@ impl Clerk {
                 }
                 let names: Vec<Vec<u8>> = components(&target).map(<[u8]>::to_vec).collect();
                 rest.extend(names.into_iter().rev());
+                last = None;
                 continue;
             }
             stack.push(handle);
+            last = Some(attributes);
         }
         let handle = stack.last().copied().unwrap_or(begin);
-        Ok(Entry::now(handle, self.getattr(caller, handle)?))
+        let attributes = last.map_or_else(|| self.getattr(caller, handle), Ok)?;
+        Ok(Entry::now(handle, attributes))
     }
 
     /// `lookup` through the cache of names.

@@ -98,6 +98,11 @@ impl Inner {
         self.drive_size <= offset && self.size_told.elapsed() < ttl
     }
 
+    /// Whether the file is known to end at `offset`, own writes included, as of not long ago.
+    pub(crate) fn ends_at(&self, offset: u64, ttl: Duration) -> bool {
+        self.size() == offset && self.size_told.elapsed() < ttl
+    }
+
     /// Bytes that are not durable, or not known to be.
     fn held_bytes(&self) -> u64 {
         self.pending.held_bytes() + self.appending.held_bytes()

@@ -59,6 +59,12 @@ impl Part {
         &self.bytes[self.start..self.start + self.length]
     }
 
+    /// Bytes of memory that it keeps.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Of these the ones from there on, at most so many.
     fn from(&self, skip: usize, limit: usize) -> Part {
         let length = (self.length - skip).min(limit);
@@ -76,8 +82,16 @@ struct Piece {
     born: Instant,
     /// What the file was like before it was asked for, if that is known.
     version: Option<Version>,
-    /// What was read; nothing while it is on its way.
-    read: Option<Part>,
+    read: Read,
+}
+
+/// How far the reading of a piece is.
+#[derive(Debug)]
+enum Read {
+    /// Nobody has asked a drive for it yet.
+    Waiting,
+    UnderWay,
+    Done(Part),
 }
 
 /// What is known of the bytes at some offset.
@@ -108,10 +122,10 @@ impl Hinted {
         self.pieces.is_empty()
     }
 
-    /// Whether some of a range is there, or on its way.
-    pub(crate) fn overlaps(&self, range: ByteRange) -> bool {
-        let last = self.pieces.range(..range.end()).next_back();
-        last.is_some_and(|(start, piece)| start + piece.length > range.offset)
+    /// Whether a byte is there, or on its way.
+    pub(crate) fn has(&self, offset: u64) -> bool {
+        let last = self.pieces.range(..=offset).next_back();
+        last.is_some_and(|(start, piece)| start + piece.length > offset)
     }
 
     /// The file is like this.
@@ -137,24 +151,30 @@ impl Hinted {
             users: 1,
             born: now,
             version: self.version,
-            read: None,
+            read: Read::Waiting,
         };
         self.pieces.insert(range.offset, piece);
         Some(id)
     }
 
-    /// It has come, or not. What was dropped meanwhile is forgotten.
+    /// A drive is about to be asked for it; whether it is wanted still.
+    pub(crate) fn ask(&mut self, offset: u64, id: PieceId) -> bool {
+        let piece = self.pieces.get_mut(&offset).filter(|piece| piece.id == id);
+        piece.map(|piece| piece.read = Read::UnderWay).is_some()
+    }
+
+    /// It has come, as it was at that time or later, or not. What was dropped meanwhile is forgotten.
     pub(crate) fn finish(
         &mut self,
         (offset, id): (u64, PieceId),
         read: Option<Part>,
-        now: Instant,
+        asked: Instant,
     ) {
         let Some(piece) = self.pieces.get_mut(&offset).filter(|piece| piece.id == id) else {
             return;
         };
         match read {
-            Some(read) => (piece.born, piece.read) = (now, Some(read)),
+            Some(read) => (piece.born, piece.read) = (asked, Read::Done(read)),
             None => drop(self.pieces.remove(&offset)),
         }
     }
@@ -168,8 +188,13 @@ impl Hinted {
             return Found::None;
         }
         match &piece.read {
-            None => Found::Fetching,
-            Some(part) => {
+            // Whoever wants it now asks himself: others may be in front of it.
+            Read::Waiting => {
+                self.pieces.remove(&start);
+                Found::None
+            }
+            Read::UnderWay => Found::Fetching,
+            Read::Done(part) => {
                 let skip = (offset - start) as usize;
                 let is_old = now.duration_since(piece.born) > MAX_AGE;
                 // Where the file had ended it may have grown since: the drive is asked.
@@ -243,6 +268,7 @@ mod tests {
         let now = Instant::now();
         hinted.note(VERSION);
         let id = hinted.begin(range, now).unwrap();
+        assert!(hinted.ask(range.offset, id));
         assert!(matches!(hinted.find(range.offset, 1, now), Found::Fetching));
         let part = Part::new(Arc::new(bytes.to_vec()), 0, bytes.len());
         hinted.finish((range.offset, id), Some(part), now);
@@ -286,8 +312,11 @@ mod tests {
         hinted.keep(Version { changed: Timestamp(8), ..VERSION }, later);
         assert!(hinted.is_empty());
         // What is on its way may be of either: what was asked for later is of the newer one.
-        let way =
-            |hinted: &mut Hinted, offset| hinted.begin(ByteRange::new(offset, 2), later).unwrap();
+        let way = |hinted: &mut Hinted, offset| {
+            let id = hinted.begin(ByteRange::new(offset, 2), later).unwrap();
+            assert!(hinted.ask(offset, id));
+            id
+        };
         let newer = Version { modified: Timestamp(6), ..VERSION };
         hinted.note(VERSION);
         let old = way(&mut hinted, 20);
@@ -299,6 +328,16 @@ mod tests {
         hinted.finish((30, new), Some(part), later);
         assert!(matches!(hinted.find(20, 1, later), Found::None));
         assert!(matches!(hinted.find(30, 1, later), Found::Ready(_)));
+    }
+
+    #[test]
+    fn what_no_drive_was_asked_for_is_whoever_reads_it_first() {
+        let mut hinted = Hinted::default();
+        let id = hinted.begin(ByteRange::new(4, 2), Instant::now()).unwrap();
+        assert!(hinted.has(4) && hinted.has(5) && !hinted.has(6) && !hinted.has(3));
+        assert!(matches!(hinted.find(5, 1, Instant::now()), Found::None));
+        assert!(!hinted.ask(4, id), "it is not wanted any more");
+        assert!(!hinted.has(4));
     }
 
     #[test]

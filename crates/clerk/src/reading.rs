@@ -103,11 +103,12 @@ impl FileState {
         let plan = self.plan(core, reader, range);
         self.submit_fetches(core, reader, &plan.fetches);
         if let Some(slice) = &plan.whole {
-            into.copy_from_slice(slice.data());
-            core.measures.ahead.add(into.len() as u64);
-            core.measures.read.add(into.len() as u64);
-            plan.tell_watchers(self.handle, range, into.len());
-            return Ok(into.len());
+            let filled = slice.data().len();
+            into[..filled].copy_from_slice(slice.data());
+            core.measures.ahead.add(filled as u64);
+            core.measures.read.add(filled as u64);
+            plan.tell_watchers(self.handle, range, filled);
+            return Ok(filled);
         }
         let filled = self.assemble(core, reader, &plan, range, into)?;
         core.measures.read.add(filled as u64);
@@ -126,7 +127,7 @@ impl FileState {
         // The parts of a long read go to the drive side by side.
         if range.length > BUFFER_BYTES as u64
             && range.offset < size
-            && !inner.hinted.overlaps(range)
+            && !inner.hinted.has(range.offset)
         {
             let known = range.intersection(&ByteRange::new(0, size));
             fetches = inner.fetched.plan(known, reader.owner, &core.buffers, now);
@@ -141,13 +142,14 @@ impl FileState {
             inner.fetched.drop_before(reader.owner, passed);
         }
         drop(stream);
-        // Who says what he will read need not be guessed at.
-        let is_hinted = inner.hinted.overlaps(range) || inner.hinted.overlaps(advice.fetch);
+        // Who says what he will read need not be guessed at. That others have told of some other part is no reason.
+        let is_hinted = inner.hinted.has(range.offset) || inner.hinted.has(advice.fetch.offset);
         if !advice.fetch.is_empty() && !is_hinted {
             let ahead = inner.fetched.plan(advice.fetch, reader.owner, &core.buffers, now);
             fetches.extend(ahead);
         }
-        let whole = if overlay.is_empty() { take_whole(&mut inner, range, now) } else { None };
+        let whole =
+            if overlay.is_empty() { take_whole(core, &mut inner, range, now) } else { None };
         let watchers = inner.watchers.clone();
         Plan { overlay, pending_end, fetches, whole, watchers }
     }
@@ -310,13 +312,14 @@ fn copy_ahead(core: &Core, data: &[u8], into: &mut [u8]) -> usize {
     data.len()
 }
 
-/// The whole range, when one block that was read ahead holds it.
-fn take_whole(inner: &mut Inner, range: ByteRange, now: Instant) -> Option<Whole> {
+/// The whole range as far as the file goes, when one block that was read ahead holds it.
+fn take_whole(core: &Core, inner: &mut Inner, range: ByteRange, now: Instant) -> Option<Whole> {
     let length = usize::try_from(range.length).ok()?;
     if !inner.hinted.is_empty()
         && length > 0
         && let hinted::Found::Ready(part) = inner.hinted.find(range.offset, length, now)
-        && part.data().len() == length
+        && (part.data().len() == length
+            || inner.ends_at(range.offset + part.data().len() as u64, core.settings.attribute_ttl))
     {
         return Some(Whole::Hinted(part));
     }

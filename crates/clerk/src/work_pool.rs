@@ -70,6 +70,11 @@ impl WorkPool {
         }
     }
 
+    /// Whether jobs wait for a thread.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.shared.lock().queue.is_empty()
+    }
+
     fn start_thread(&self, mut state: MutexGuard<'_, State>) {
         state.threads += 1;
         drop(state);

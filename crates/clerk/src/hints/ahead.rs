@@ -1,5 +1,6 @@
 //! The thread of a stream of hints: it has things looked up and fetched, and drives told what comes behind them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use nasd_prefetch::notice::{self, Notice};
 use nasd_types::{ByteRange, DriveId, Rights};
 
 use super::sequence::Batch;
-use super::{FileOf, HintStream, HintedFile, Place, Told, Wanted, Work};
+use super::{Fetch, FileOf, HintStream, HintedFile, Place, Told, Wanted, Work};
 use crate::clerk::Clerk;
 use crate::core::Core;
 use crate::extending::{ExtendedPart, ExtensionCall};
@@ -19,8 +20,7 @@ use crate::{ClerkError, OpenMode};
 /// Room for the answer of a drive that is told a hint.
 const ANSWER_BYTES: usize = 256;
 
-/// Does what there is to do, until the stream is over. Others wait for drives and the manager: one that is away keeps nobody
-/// from the rest.
+/// Does what there is to do, until the stream is over. Others wait for drives and the manager.
 pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<HintStream>) {
     let core = clerk.core();
     while let Some(work) = stream.next_work() {
@@ -34,15 +34,7 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
                     stream.found(places.into_iter().map(find).collect());
                 });
             }
-            Work::Fetch(batch, wanted) => {
-                let core = Arc::clone(core);
-                let lane = Arc::clone(&batch.file.0.state.lane);
-                lane.fetchers.submit(move || {
-                    let begun = Instant::now();
-                    fetch(&core, &batch, wanted);
-                    stream.fetched(begun.elapsed());
-                });
-            }
+            Work::Fetch(next) => submit(core, stream, next),
             Work::Tell(told) => {
                 let core = Arc::clone(core);
                 let lane = Arc::clone(&told.hints.file.0.state.lane);
@@ -51,6 +43,27 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
         }
     }
     tell_the_end(core, stream);
+}
+
+/// Has something fetched.
+fn submit(core: &Arc<Core>, stream: Arc<HintStream>, next: Fetch) {
+    let (core, lane) = (Arc::clone(core), Arc::clone(&next.batch.file.0.state.lane));
+    lane.fetchers.submit(move || fetch_on(&core, stream, next));
+}
+
+/// Fetches something, and what comes next, as long as that is at the same drive and nobody else waits for this thread.
+fn fetch_on(core: &Arc<Core>, stream: Arc<HintStream>, mut next: Fetch) {
+    loop {
+        let begun = Instant::now();
+        let lane = Arc::clone(&next.batch.file.0.state.lane);
+        fetch(core, next);
+        let Some(after) = stream.fetched(begun.elapsed()) else { return };
+        let is_own = Arc::ptr_eq(&lane, &after.batch.file.0.state.lane);
+        if !is_own || lane.fetchers.has_waiting() {
+            return submit(core, stream, after);
+        }
+        next = after;
+    }
 }
 
 /// Looks up a path, for a stream that is not over.
@@ -97,20 +110,22 @@ pub(super) fn begin(batch: &Batch<FileOf>) -> Vec<Wanted> {
     batch.ranges.iter().filter_map(begin).collect()
 }
 
-/// Fetches what is wanted of a file.
-fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>, wanted: Vec<Wanted>) {
+/// Fetches what is wanted of a file, and nobody has asked for meanwhile.
+fn fetch(core: &Arc<Core>, Fetch { batch, mut wanted }: Fetch) {
+    let file = &batch.file.0.state;
+    let mut inner = file.lock();
+    wanted.retain(|(range, id)| inner.hinted.ask(range.offset, *id));
+    let (answers, asked) = (inner.answers(), Instant::now());
+    drop(inner);
     if wanted.is_empty() {
         return;
     }
-    let file = &batch.file.0.state;
-    let answers = file.lock().answers();
     let pieces: Vec<ByteRange> = wanted.iter().map(|(range, _)| *range).collect();
     // Readers wait for what is on its way, whatever becomes of it.
     let read = caught(|| {
         core.with_grant(&batch.file.0.slot, |grant| core.objects.read_pieces(grant, &pieces))
     });
     let mut inner = file.lock();
-    let now = Instant::now();
     let (outcome, bytes) = match read {
         Ok(read) => read,
         Err(error) => {
@@ -119,19 +134,34 @@ fn fetch(core: &Arc<Core>, batch: &Batch<FileOf>, wanted: Vec<Wanted>) {
             (NOTHING, Vec::new())
         }
     };
-    let bytes = Arc::new(bytes);
-    let mut at = 0;
-    for (range, id) in wanted {
-        let length = outcome.length.saturating_sub(at).min(range.length as usize);
-        let part = Part::new(Arc::clone(&bytes), at, length);
-        inner.hinted.finish((range.offset, id), (length > 0).then_some(part), now);
-        at += length;
+    let parts = divided(bytes, &wanted, outcome.length);
+    for ((range, id), part) in wanted.into_iter().zip(parts) {
+        inner.hinted.finish((range.offset, id), part, asked);
     }
     if outcome.length > 0 {
         inner.note_size(outcome.logical_size, answers);
     }
     drop(inner);
     file.notify();
+}
+
+/// The bytes of each piece that have come; those behind the end of the file have not.
+fn divided(bytes: Vec<u8>, wanted: &[Wanted], filled: usize) -> Vec<Option<Part>> {
+    let mut at = 0;
+    let mut next = |(range, _): &Wanted| {
+        let length = filled.saturating_sub(at).min(range.length as usize);
+        at += length;
+        at - length..at
+    };
+    if let [one] = wanted {
+        let place = next(one);
+        return vec![(!place.is_empty()).then(|| Part::new(Arc::new(bytes), 0, place.len()))];
+    }
+    // Each by itself: one that is not read would keep the memory of all.
+    let part =
+        |place: Range<usize>| Part::new(Arc::new(bytes[place.clone()].to_vec()), 0, place.len());
+    let places = wanted.iter().map(next);
+    places.map(|place| (!place.is_empty()).then(|| part(place))).collect()
 }
 
 const NOTHING: ReadOutcome =
@@ -163,17 +193,21 @@ fn tell(core: &Arc<Core>, stream: &HintStream, told: Told) {
         is_hint: told.is_hint,
         is_over: false,
     };
-    match caught(|| extend(core, &told.hints, &notice)) {
+    let hints = told.hints.clone();
+    let is_over = match caught(|| extend(core, &told.hints, &notice)) {
         Ok(parts) => {
             let is_taken = parts.iter().all(has_taken_all);
             let drives: Vec<DriveId> = parts.iter().map(|part| part.drive).collect();
-            stream.was_told(told, Some(&drives), is_taken);
+            stream.was_told(told, Some(&drives), is_taken)
         }
         Err(ClerkError::Drive(Status::NoSuchExtension)) => stream.was_told(told, None, true),
         Err(error) => {
             tracing::debug!(%error, "a hint was not told");
-            stream.was_told(told, Some(&[]), true);
+            stream.was_told(told, Some(&[]), true)
         }
+    };
+    if is_over {
+        tell_over(core, stream.id, &hints);
     }
 }
 
@@ -183,15 +217,43 @@ fn has_taken_all(part: &ExtendedPart) -> bool {
     taken.map_or(true, |taken| taken as usize >= part.pieces.len())
 }
 
-/// Tells all drives that were told anything that nothing more will be read.
+/// Has all drives told that were told anything that nothing more will be read. Others wait for them: the stream has its place
+/// until it ends.
 fn tell_the_end(core: &Arc<Core>, stream: &HintStream) {
-    let mut told = stream.take_told();
-    let notice = Notice { stream: stream.id, is_over: true, ..Notice::default() };
+    let (mut told, number) = (stream.take_told(), stream.id);
     while let Some(hints) = told.values().next().cloned() {
         told.retain(|_, last| !Arc::ptr_eq(last, &hints));
-        if let Err(error) = extend(core, &hints, &notice) {
-            // They find out by themselves when nothing is heard of it for long.
-            tracing::debug!(%error, "the end of hints was not told");
-        }
+        let (core, lane) = (Arc::clone(core), Arc::clone(&hints.file.0.state.lane));
+        lane.fetchers.submit(move || tell_over(&core, number, &hints));
+    }
+}
+
+/// Tells the drives that have some bytes that nothing more will be read of a stream.
+fn tell_over(core: &Arc<Core>, stream: u64, hints: &Batch<FileOf>) {
+    let notice = Notice { stream, is_over: true, ..Notice::default() };
+    if let Err(error) = caught(|| extend(core, hints, &notice)) {
+        // They find out by themselves when nothing is heard of it for long.
+        tracing::debug!(%error, "the end of hints was not told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_read_keeps_no_memory_but_its_own() {
+        let wanted = |lengths: &[u64]| -> Vec<Wanted> {
+            lengths.iter().map(|length| (ByteRange::new(0, *length), 0)).collect()
+        };
+        let bytes: Vec<u8> = (0..100).collect();
+        let parts = divided(bytes.clone(), &wanted(&[60, 20, 20, 5]), 70);
+        let kept: Vec<_> = parts.iter().flatten().map(|part| (part.kept(), part.data())).collect();
+        assert_eq!(kept, [(60, &bytes[..60]), (10, &bytes[60..70])]);
+        assert!(parts[2..].iter().all(Option::is_none));
+        // One alone is not copied.
+        let place = bytes.as_ptr();
+        let one = divided(bytes, &wanted(&[100]), 100);
+        assert!(matches!(&one[..], [Some(part)] if part.data().as_ptr() == place));
     }
 }

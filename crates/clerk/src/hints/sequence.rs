@@ -12,6 +12,9 @@ use nasd_types::ByteRange;
 /// Bytes that are fetched by one request, unless one hint has more.
 const BATCH_BYTES: u64 = 256 << 10;
 
+/// One part in this many of what may be held is room enough to fetch something: some at once cost fewer turns of threads.
+const ROOM_SHARE: u64 = 16;
+
 /// Hints of which a request is made up at most: as many as it may have rows.
 const BATCH_HINTS: usize = MAX_REGIONS;
 
@@ -163,7 +166,8 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     /// Whether so much may be fetched that it is worth a request, if more than `limit` bytes may not be held.
     pub(crate) fn has_room(&self, limit: u64) -> bool {
         let most = self.window.min(limit);
-        most.saturating_sub(self.held_bytes) >= BATCH_BYTES.min(most / 4)
+        let least = (most / ROOM_SHARE).max(BATCH_BYTES.min(most / 4));
+        most.saturating_sub(self.held_bytes) >= least
     }
 
     /// Bytes that are fetched, or being so, and not over.
@@ -197,6 +201,12 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     /// Hints that are not over.
     pub(crate) fn left(&self) -> usize {
         self.hints.len() - self.over
+    }
+
+    /// Hints that are known behind all that is fetched in its turn.
+    pub(crate) fn ahead(&self) -> usize {
+        let fetched = self.fetched.max(self.base) - self.base;
+        self.hints.len().saturating_sub(fetched as usize)
     }
 
     fn hint(&mut self, position: u64) -> Option<&mut Hint<F, K>> {
@@ -448,6 +458,11 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         let (mut bytes, mut end) = (0, 0);
         while let Some(hint) = self.hint(self.told) {
             let range = hint.range;
+            if hint.is_over || hint.is_held {
+                // Somebody has read it before its turn, or it is fetched for him.
+                self.told += 1;
+                continue;
+            }
             let fits = match &hints {
                 Some(hints) => {
                     hints.file == hint.file

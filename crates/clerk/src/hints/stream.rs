@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nasd_types::{ByteRange, DriveId};
 
 use super::sequence::{Batch, Call, Progress, Sequence};
-use super::{FileOf, Room, Target, Told, Work, ahead};
+use super::{Fetch, FileOf, Room, Target, Told, Work, ahead};
 use crate::ClerkError;
 use crate::wire::FileHandle;
 
@@ -47,6 +47,14 @@ enum Finding {
     Known(Option<(FileOf, ByteRange)>),
 }
 
+/// Calls for one drive that wait, in order.
+#[derive(Default)]
+struct Line {
+    calls: VecDeque<Told>,
+    /// Of the first one the drive has not taken all: it is told again then.
+    again: Option<Instant>,
+}
+
 /// What the drives of one way have heard.
 struct Heard {
     progress: Progress,
@@ -61,6 +69,7 @@ struct State {
     /// How many of them are under way, and the number of the next one.
     finds: usize,
     next_find: u64,
+    last_find: Instant,
     sequence: Sequence<FileOf, FileHandle>,
     /// Longer parts of a file are hinted in parts.
     longest: u64,
@@ -68,17 +77,15 @@ struct State {
     /// How long requests have taken, in nanoseconds; 0 before the first one.
     mean_ns: u64,
     /// The last call that each drive was told, those behind virtual ones each by itself.
-    told: HashMap<DriveId, Arc<Batch<FileOf>>>,
+    last_told: HashMap<DriveId, Arc<Batch<FileOf>>>,
     /// By drive, maybe a virtual one.
     heard: HashMap<DriveId, Heard>,
     /// Drives that take no hints.
     deaf: HashSet<DriveId>,
     /// Drives that are being told something, and since when; each one thing at a time, so that what is told later comes later.
     telling: HashMap<DriveId, Instant>,
-    /// What comes next, and waits for that.
-    parked: Option<Told>,
-    /// What was not taken, and when it is told again.
-    untaken: Option<(Told, Instant)>,
+    /// What waits for that, or was not taken. What is told is not far ahead of what is fetched, so that there are not many.
+    lines: HashMap<DriveId, Line>,
     is_over: bool,
 }
 
@@ -105,16 +112,16 @@ impl HintStream {
             findings: VecDeque::new(),
             finds: 0,
             next_find: 0,
+            last_find: Instant::now(),
             sequence: Sequence::new(room.most()),
             longest: room.longest(),
             under_way: 0,
             mean_ns: 0,
-            told: HashMap::new(),
+            last_told: HashMap::new(),
             heard: HashMap::new(),
             deaf: HashSet::new(),
             telling: HashMap::new(),
-            parked: None,
-            untaken: None,
+            lines: HashMap::new(),
             is_over: false,
         };
         let room = Arc::clone(room);
@@ -142,7 +149,9 @@ impl HintStream {
         state.waiting.extend(targets);
         // Now, and not by the stream's thread: what is read next must find it known.
         state.take_up(self.room.known());
-        self.changed.notify_all();
+        let is_due = state.is_find_due(self.room.known(), Instant::now());
+        let is_work = is_due || self.may_fetch(&state) || state.is_slow();
+        self.wake_if(state, is_work);
         Ok(())
     }
 
@@ -159,7 +168,7 @@ impl HintStream {
             state.is_over = true;
             state.waiting.clear();
             state.findings.clear();
-            (state.untaken, state.parked) = (None, None);
+            state.lines.clear();
             let freed = state.sequence.held();
             (state.sequence.end(), freed)
         };
@@ -186,31 +195,43 @@ impl HintStream {
             let mut state = self.lock();
             let before = state.sequence.held();
             let released = note(&mut state.sequence);
+            let freed = before - state.sequence.held();
             let is_of_use = !released.is_empty() || state.sequence.has_strays();
-            if is_of_use && state.sequence.has_room(self.room.share()) {
-                self.changed.notify_all();
-            }
-            (released, before - state.sequence.held())
+            let is_work = is_of_use && self.may_fetch(&state);
+            self.wake_if(state, is_work);
+            (released, freed)
         };
         release(released);
         self.room.give_back(freed);
+    }
+
+    /// Whether there may be something to fetch. While as many requests are under way as may be, those who do them go on.
+    fn may_fetch(&self, state: &State) -> bool {
+        state.under_way < state.most_under_way() && state.sequence.has_room(self.room.share())
+    }
+
+    /// Has the stream's thread look for what there is to do. It would only wait for a lock that is held still.
+    fn wake_if(&self, state: MutexGuard<'_, State>, is_work: bool) {
+        drop(state);
+        if is_work {
+            self.changed.notify_all();
+        }
     }
 
     /// What to do next; `None` once the stream is over.
     pub(super) fn next_work(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
-            if state.is_over && state.telling.is_empty() {
+            if state.is_over {
                 return None;
             }
-            if !state.is_over {
-                state.take_up(self.room.known());
-                self.trim(&mut state);
-                let fetch = self.next_fetch(&mut state);
-                let work = fetch.or_else(|| state.next_to_tell(Instant::now()));
-                if let Some(work) = work.or_else(|| state.next_find(self.room.known())) {
-                    return Some(work);
-                }
+            state.take_up(self.room.known());
+            self.trim(&mut state);
+            let fetch = self.next_fetch(&mut state).map(Work::Fetch);
+            let now = Instant::now();
+            let work = fetch.or_else(|| state.next_to_tell(now));
+            if let Some(work) = work.or_else(|| state.next_find(self.room.known(), now)) {
+                return Some(work);
             }
             let waited = self.changed.wait_timeout(state, LOOK_AROUND);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -225,10 +246,8 @@ impl HintStream {
         self.room.give_back(before - state.sequence.held());
     }
 
-    fn next_fetch(&self, state: &mut State) -> Option<Work> {
-        // How slow they are is known when the first request is over.
-        let most = if state.mean_ns == 0 { 1 } else { MOST_UNDER_WAY };
-        if state.under_way >= most {
+    fn next_fetch(&self, state: &mut State) -> Option<Fetch> {
+        if state.under_way >= state.most_under_way() {
             return None;
         }
         let sequence = &mut state.sequence;
@@ -239,7 +258,7 @@ impl HintStream {
         state.under_way += 1;
         // Before it is over: what is over when it comes is not kept.
         let wanted = ahead::begin(&batch);
-        Some(Work::Fetch(batch, wanted))
+        Some(Fetch { batch, wanted })
     }
 
     /// What was looked up together is this, each by its number, if there is any.
@@ -256,50 +275,88 @@ impl HintStream {
                 *finding = Finding::Known(found);
             }
         }
-        self.changed.notify_all();
+        self.wake_if(state, true);
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// A request is over that has taken so long.
-    pub(super) fn fetched(&self, taken: Duration) {
+    /// A request is over that has taken so long. What to fetch next, by whoever has done it: another thread would cost a turn.
+    pub(super) fn fetched(&self, taken: Duration) -> Option<Fetch> {
         let mut state = self.lock();
         state.under_way -= 1;
         let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        let is_first = state.mean_ns == 0;
         state.mean_ns = match state.mean_ns {
-            0 => taken,
+            0 => taken.max(1),
             mean => mean - mean / 4 + taken / 4,
         };
-        self.changed.notify_all();
+        let next = if state.is_over { None } else { self.next_fetch(&mut state) };
+        // There may be room for more requests, or something to tell.
+        let is_work = is_first || state.is_slow();
+        self.wake_if(state, is_work);
+        next
     }
 
     /// A drive was told something. Which ones have heard it, if they can hear it at all, and whether they have taken all of it.
-    pub(super) fn was_told(&self, told: Told, heard_by: Option<&[DriveId]>, is_taken: bool) {
+    /// Whether the stream is over, and that is still to be told.
+    pub(super) fn was_told(
+        &self,
+        told: Told,
+        heard_by: Option<&[DriveId]>,
+        is_taken: bool,
+    ) -> bool {
         let mut state = self.lock();
-        state.telling.remove(&told.drive());
-        match heard_by {
-            None => drop(state.deaf.insert(told.drive())),
-            Some(drives) => {
-                let hints = Arc::new(told.hints.clone());
-                let heard = drives.iter().map(|drive| (*drive, Arc::clone(&hints)));
-                state.told.extend(heard);
-                if !is_taken && told.is_hint {
-                    state.untaken = Some((told, Instant::now() + AGAIN));
-                }
+        let drive = told.drive();
+        state.telling.remove(&drive);
+        let Some(heard_by) = heard_by else {
+            state.deaf.insert(drive);
+            state.lines.remove(&drive);
+            self.wake_if(state, true);
+            return false;
+        };
+        if state.is_over {
+            return !heard_by.is_empty();
+        }
+        let hints = Arc::new(told.hints.clone());
+        state.last_told.extend(heard_by.iter().map(|drive| (*drive, Arc::clone(&hints))));
+        if told.is_hint {
+            let line = state.lines.entry(drive).or_default();
+            line.again = (!is_taken).then(|| Instant::now() + AGAIN);
+            if !is_taken {
+                line.calls.push_front(told);
             }
         }
-        self.changed.notify_all();
+        self.wake_if(state, true);
+        false
     }
 
-    /// A call for each drive that was told anything.
+    /// A call for each drive that was told anything, but for those that are being told something: whoever does goes on.
     pub(super) fn take_told(&self) -> HashMap<DriveId, Arc<Batch<FileOf>>> {
-        std::mem::take(&mut self.lock().told)
+        let mut state = self.lock();
+        let mut told = std::mem::take(&mut state.last_told);
+        told.retain(|_, hints| !state.telling.contains_key(&drive_of(hints)));
+        told
     }
 }
 
+/// Which drive is told that, maybe a virtual one.
+fn drive_of(hints: &Batch<FileOf>) -> DriveId {
+    hints.file.0.state.handle.drive
+}
+
 impl State {
+    /// How slow drives are is known when the first request is over.
+    fn most_under_way(&self) -> usize {
+        if self.mean_ns == 0 { 1 } else { MOST_UNDER_WAY }
+    }
+
+    /// Drives that are quick need not know before they are asked.
+    fn is_slow(&self) -> bool {
+        self.mean_ns > SLOW.as_nanos() as u64
+    }
+
     /// Takes up what is known, in its order, as far as so many may be known: what was found, and what need not be looked up.
     fn take_up(&mut self, most: usize) {
         while self.sequence.len() < most {
@@ -330,13 +387,28 @@ impl State {
         }
     }
 
-    /// What to look up next.
-    fn next_find(&mut self, most: usize) -> Option<Work> {
+    /// Whether what is next to be looked up had better be known soon. If not, some are looked up at once.
+    fn is_find_urgent(&self, now: Instant) -> bool {
+        let is_little = self.findings.len() + self.sequence.ahead() < MOST_FOUND;
+        is_little || self.is_slow() || now.duration_since(self.last_find) >= LOOK_AROUND
+    }
+
+    fn is_find_due(&self, most: usize, now: Instant) -> bool {
         let has_room = self.findings.len() < MOST_FOUND && self.sequence.len() < most;
-        if !has_room || self.finds >= MOST_FINDS {
+        let least = if self.is_find_urgent(now) { 1 } else { FINDS_AT_ONCE };
+        has_room && self.finds < MOST_FINDS && self.waiting.len() >= least
+    }
+
+    /// What to look up next.
+    fn next_find(&mut self, most: usize, now: Instant) -> Option<Work> {
+        if !self.is_find_due(most, now) {
             return None;
         }
-        let most = (self.waiting.len() / MOST_FINDS).clamp(1, FINDS_AT_ONCE);
+        let most = match self.is_find_urgent(now) {
+            true => (self.waiting.len() / MOST_FINDS).clamp(1, FINDS_AT_ONCE),
+            false => FINDS_AT_ONCE,
+        };
+        self.last_find = now;
         let mut places = Vec::new();
         while places.len() < most
             && let Some(Target::Path(place)) =
@@ -356,7 +428,7 @@ impl State {
 
     /// What to tell a drive next, of whatever kind.
     fn next_to_tell(&mut self, now: Instant) -> Option<Work> {
-        let told = self.next_again(now).or_else(|| self.next_call(now));
+        let told = self.next_of_lines(now).or_else(|| self.next_call(now));
         let told = told.or_else(|| self.next_news(now))?;
         let (drive, progress) = (told.drive(), self.sequence.progress());
         self.telling.insert(drive, now);
@@ -365,34 +437,42 @@ impl State {
         Some(Work::Tell(Told { news, ..told }))
     }
 
-    /// What was not taken as a whole, if it is time to tell it again; what is over need not be.
-    fn next_again(&mut self, now: Instant) -> Option<Told> {
+    /// What has waited for its drive; what is over meanwhile need not be told.
+    fn next_of_lines(&mut self, now: Instant) -> Option<Told> {
         let passed = self.sequence.progress().passed;
-        let (told, at) = self.untaken.take_if(|(told, at)| told.ordinal < passed || now >= *at)?;
-        if told.ordinal >= passed && self.telling.contains_key(&told.drive()) {
-            self.untaken = Some((told, at));
-            return None;
+        for (drive, line) in &mut self.lines {
+            while line.calls.pop_front_if(|told| told.ordinal < passed).is_some() {
+                line.again = None;
+            }
+            if self.telling.contains_key(drive) || line.again.is_some_and(|again| now < again) {
+                continue;
+            }
+            if let Some(told) = line.calls.pop_front() {
+                return Some(told);
+            }
         }
-        (told.ordinal >= passed).then_some(told)
+        None
     }
 
     /// What a drive is to be told of what will be read.
     fn next_call(&mut self, now: Instant) -> Option<Told> {
-        // Drives that are quick need not know before they are asked.
-        let is_slow = self.mean_ns > SLOW.as_nanos() as u64;
-        if !is_slow || self.untaken.is_some() {
+        if !self.is_slow() {
             return None;
         }
-        while let Some(told) = self.parked.take().or_else(|| self.next_hints()) {
-            match self.telling.get(&told.drive()) {
-                None if self.deaf.contains(&told.drive()) => {}
-                None => return Some(told),
-                Some(since) if now.duration_since(*since) > PATIENCE => {}
-                Some(_) => {
-                    self.parked = Some(told);
-                    return None;
-                }
+        while let Some(told) = self.next_hints() {
+            let drive = told.drive();
+            if self.deaf.contains(&drive) {
+                continue;
             }
+            let since = self.telling.get(&drive);
+            if since.is_some_and(|since| now.duration_since(*since) > PATIENCE) {
+                continue;
+            }
+            let line = self.lines.entry(drive).or_default();
+            if since.is_none() && line.calls.is_empty() {
+                return Some(told);
+            }
+            line.calls.push_back(told);
         }
         None
     }
@@ -413,12 +493,8 @@ impl State {
                 untold >= MOST_UNTOLD || (untold > 0 && is_late)
             })
         };
-        let of = |batch: &Arc<Batch<FileOf>>| Told {
-            hints: Batch::clone(batch),
-            ordinal: 0,
-            is_hint: false,
-            news: Progress::default(),
-        };
-        self.told.values().map(of).find(|told| is_due(told.drive()))
+        let hints = self.last_told.values().find(|hints| is_due(drive_of(hints)))?;
+        let hints = Batch::clone(hints);
+        Some(Told { hints, ordinal: 0, is_hint: false, news: Progress::default() })
     }
 }

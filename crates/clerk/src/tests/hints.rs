@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nasd_prefetch::notice::{self, Notice};
@@ -391,6 +391,75 @@ fn a_drive_that_takes_no_hints_keeps_none_from_others() {
     };
     eventually("the second one is told", || has(false) >= 3);
     assert_eq!(has(true), 1, "the first one has said that it takes none");
+}
+
+#[test]
+fn a_drive_that_has_no_room_keeps_nothing_from_others() {
+    let cell = cell(2);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let mut files = Vec::new();
+    for number in 0..2 {
+        cell.place_on(number);
+        files.push(file_of(&clerk, &format!("file-{number}"), 4 << 20));
+        cell.drive(number).set_delay(Duration::from_millis(10));
+    }
+    // What is told of the first file lies in its first half, and of the second in the other.
+    let told =
+        told_to(&cell, |ranges, _| Some(if ranges[0].offset < 2 << 20 { 0 } else { ranges.len() }));
+    let hints = clerk.hints(&root()).unwrap();
+    for (file, begin) in files.into_iter().zip([0, 2 << 20]) {
+        let parts: Vec<_> =
+            (0..200).map(|number| ByteRange::new(begin + number * PART, PART)).collect();
+        hints.add(&open(&clerk, file, OpenMode::READ), &parts).unwrap();
+    }
+    let last = ByteRange::new((2 << 20) + 199 * PART, PART);
+    let is_told = || told.lock().unwrap().iter().any(|(_, ranges)| ranges.contains(&last));
+    eventually("the other one is told of all", is_told);
+}
+
+#[test]
+fn a_stream_that_has_ended_makes_room_though_a_drive_does_not_hear_of_it() {
+    let (cell, clerk, _) = slow_cell();
+    let hears = Arc::new((Mutex::new(false), Condvar::new()));
+    let drive_hears = Arc::clone(&hears);
+    let told = told_to(&cell, move |ranges, notice| {
+        let (hears, changed) = &*drive_hears;
+        drop(changed.wait_while(hears.lock().unwrap(), |hears| notice.is_over && !*hears).unwrap());
+        Some(ranges.len())
+    });
+    let mut streams: Vec<_> = (0..16).map(|_| clerk.hints(&root()).unwrap()).collect();
+    hint_parts(&streams[0], &clerk, 0..300);
+    eventually("it is told", || !told.lock().unwrap().is_empty());
+    streams.clear();
+    eventually("there is room", || {
+        let room: Vec<_> = (0..16).map_while(|_| clerk.hints(&root()).ok()).collect();
+        room.len() == 16
+    });
+    let is_heard = || told.lock().unwrap().iter().any(|(notice, _)| notice.is_over);
+    *hears.0.lock().unwrap() = true;
+    hears.1.notify_all();
+    eventually("it hears of it in the end", is_heard);
+}
+
+#[test]
+fn hints_of_parts_of_a_file_leave_it_read_ahead_where_there_are_none() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let handle = file_of(&clerk, "file", 4 << 20);
+    // Somebody has told of a byte here and there.
+    let hints = clerk.hints(&root()).unwrap();
+    let bytes: Vec<_> = (0..64).map(|number| ByteRange::new((number << 16) + 7, 1)).collect();
+    hints.add(&open(&clerk, handle, OpenMode::READ), &bytes).unwrap();
+    let counters = &cell.drive(0).counters;
+    eventually("they are fetched", || counters.reads.load(Ordering::Relaxed) >= 64);
+    let before = counters.reads.load(Ordering::Relaxed);
+    let (file, mut into) = (open(&clerk, handle, OpenMode::READ), vec![0; 4096]);
+    for offset in (0..4 << 20).step_by(into.len()) {
+        assert_eq!(file.read(offset, &mut into).unwrap(), into.len());
+        assert!(into == pattern(offset, into.len()));
+    }
+    let asked = counters.reads.load(Ordering::Relaxed) - before;
+    assert!(asked < 200, "{asked} requests for 1024 reads");
 }
 
 #[test]
