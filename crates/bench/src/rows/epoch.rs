@@ -9,7 +9,7 @@ use nasd_clerk::Hints;
 
 use super::prefetch::{Prefetched, Random, word_at};
 use crate::sampling::median;
-use crate::workload::Bench;
+use crate::workload::{Bench, MIB};
 use crate::{BenchError, Row};
 
 /// How often each is measured.
@@ -31,27 +31,28 @@ const TOLD_AHEAD: usize = 1024;
 /// MB/s from a cold drive, beside the same when the drive has all of them in its memory.
 pub(super) fn by_one(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let options = ["--drives", "1", "--size", "6G", "--cache", "2560M"];
-    measure(bench, name, &options, 1)
+    measure(bench, name, &options, (2560 * MIB, 1))
 }
 
 /// The same, read by several, each a batch at a time.
 pub(super) fn by_workers(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let options = ["--drives", "1", "--size", "6G", "--cache", "2560M"];
-    measure(bench, name, &options, 4)
+    measure(bench, name, &options, (2560 * MIB, 4))
 }
 
 /// The same, where each file lies on two drives.
 pub(super) fn striped(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let drives = ["--drives", "2", "--size", "3G", "--cache", "1536M"];
     let options = [&drives[..], &["--stripe", "raid0", "--stripe-unit", "64K"]].concat();
-    measure(bench, name, &options, 1)
+    measure(bench, name, &options, (2 * 1536 * MIB, 1))
 }
 
+/// The drives have so many bytes of memory for a cache, and the files are read by so many.
 fn measure(
     bench: &Bench<'_>,
     name: &str,
     options: &[&str],
-    workers: usize,
+    (cache_bytes, workers): (usize, usize),
 ) -> Result<Row, BenchError> {
     let mut cell = Prefetched::start_with(bench, name, options)?;
     for number in 0..FILES {
@@ -61,7 +62,7 @@ fn measure(
     let (mut cold, mut warm) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         cell.forget(bench)?;
-        cell.warm_up(bench, FILES * FILE_BYTES)?;
+        cell.warm_up(bench, cache_bytes)?;
         let mut order: Vec<usize> = (0..FILES).collect();
         Random(round as u64).shuffle(&mut order);
         cold.push(read_files(&cell, &order, workers, true)?);
