@@ -140,7 +140,7 @@ impl HintStream {
         path_bytes: usize,
     ) -> Result<(), ClerkError> {
         let mut state = self.lock();
-        if state.waiting.len() >= self.room.known()
+        if state.left() >= self.room.known()
             || state.path_bytes + path_bytes > self.room.path_bytes()
         {
             return Err(ClerkError::TooManyHints);
@@ -157,8 +157,7 @@ impl HintStream {
 
     /// Hints that are known and not over.
     pub(super) fn left(&self) -> usize {
-        let state = self.lock();
-        state.waiting.len() + state.findings.len() + state.sequence.left()
+        self.lock().left()
     }
 
     /// Nothing more will be read.
@@ -347,6 +346,10 @@ fn drive_of(hints: &Batch<FileOf>) -> DriveId {
 }
 
 impl State {
+    fn left(&self) -> usize {
+        self.waiting.len() + self.findings.len() + self.sequence.left()
+    }
+
     /// How slow drives are is known when the first request is over.
     fn most_under_way(&self) -> usize {
         if self.mean_ns == 0 { 1 } else { MOST_UNDER_WAY }
