@@ -30,6 +30,11 @@ impl<O: Copy> Access<O> {
         Access { object, first, blocks, bytes: Some((bytes.start, bytes.end)) }
     }
 
+    /// Whose part it is.
+    pub fn object(&self) -> O {
+        self.object
+    }
+
     /// Its first block.
     pub fn first(&self) -> u64 {
         self.first
