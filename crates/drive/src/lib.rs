@@ -39,7 +39,7 @@ pub use drive::Drive;
 pub use elsewhere::{Elsewhere, Facts, ReadElsewhere, Shown};
 pub use environment::Environment;
 pub use extensions::{
-    Checksum, Chunk, Description, Extension, ExtensionCall, ExtensionError, Reach,
+    Checksum, Chunk, Description, Extension, ExtensionCall, ExtensionError, Granted, Reach,
     RegistrationError, Told,
 };
 pub use incoming::Incoming;

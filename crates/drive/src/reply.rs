@@ -11,6 +11,7 @@ use nasd_xdr::{Encoder, XdrEncode};
 use crate::Drive;
 use crate::audit::Subject;
 use crate::authority::{Claimed, Denied, Grant, NO_DIGEST};
+use crate::extensions::Granted;
 use crate::status::status_of;
 
 /// A piece of bulk data on its way to the socket.
@@ -20,6 +21,8 @@ pub enum ReplyData {
     Frame(Segment),
     /// Made for this reply.
     Bytes(Vec<u8>),
+    /// Told by an extension, in memory that is granted until it has been sent.
+    Told(Vec<u8>, Granted),
     /// Encrypted for this reply.
     Sealed(PooledBuffer),
 }
@@ -28,7 +31,7 @@ impl AsRef<[u8]> for ReplyData {
     fn as_ref(&self) -> &[u8] {
         match self {
             ReplyData::Frame(segment) => segment,
-            ReplyData::Bytes(bytes) => bytes,
+            ReplyData::Bytes(bytes) | ReplyData::Told(bytes, _) => bytes,
             ReplyData::Sealed(buffer) => buffer,
         }
     }

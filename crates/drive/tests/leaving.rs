@@ -24,7 +24,7 @@ const NUMBER: u32 = 4001;
 /// Far more than a call needs to hear that its caller has gone, on a machine that does much else.
 const SOON: Duration = Duration::from_secs(2);
 
-/// One that is at work for as long as it is told, in milliseconds, and takes so many MiB of memory.
+/// One that is at work for as long as it is told, in milliseconds, takes so many MiB of memory, and tells as much as it may.
 #[derive(Default)]
 struct Lasts {
     stopped: AtomicUsize,
@@ -58,7 +58,7 @@ impl Extension for Lasts {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.ended.fetch_add(1, Ordering::Relaxed);
-        Ok(Told { position: call.end(), data: Vec::new() })
+        Ok(Told { position: call.end(), data: vec![7; call.most] })
     }
 }
 
@@ -218,6 +218,25 @@ fn a_call_is_stopped_soon_however_its_caller_goes() {
     }
     assert!(longest < SOON, "{longest:?}");
     assert_eq!(lasts.stopped.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn an_answer_that_is_not_read_is_counted_until_its_caller_goes() {
+    const ANSWER: u32 = 4 << 20;
+    let lasts = Arc::new(Lasts::default());
+    let drive = TestDrive::extended(vec![Arc::clone(&lasts) as Arc<dyn Extension>]);
+    let name = drive.object_with(&pattern(1, 5000));
+    let long = ExtendArguments { most: ANSWER, ..asked(name, 1, Lasts::arguments(0, 4)) };
+    // More than the system takes for somebody who reads nothing.
+    let calls = 6;
+    let request = Request::new(Procedure::Extend, &long, Signer::working());
+    let socket = drive.ask_without_taking(&request, calls);
+    wait_until("all are answered", || lasts.ended.load(Ordering::Relaxed) == calls);
+    wait_until("nothing runs", || work(&drive).jobs.is_empty());
+    let granted = work(&drive).granted_bytes;
+    assert!(granted >= u64::from(ANSWER), "{granted}");
+    drop(socket);
+    wait_until("its memory is free", || work(&drive).granted_bytes == 0);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod checksum;
 mod feeding;
+mod granted;
 mod grep;
 mod jobs;
 mod packing;
@@ -32,6 +33,7 @@ use thiserror::Error;
 use crate::prefetching;
 
 pub use checksum::Checksum;
+pub use granted::Granted;
 pub use grep::Grep;
 pub(crate) use jobs::JobName;
 pub(crate) use reach::Bytes;

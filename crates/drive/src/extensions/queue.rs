@@ -27,8 +27,12 @@ const KNOWN_IN_FRONT: f64 = 60.0;
 pub(super) struct Queue<T> {
     waiting: Vec<Waiting<T>>,
     jobs: Jobs,
+    /// Bytes of memory that there are.
+    memory_bytes: usize,
     /// Bytes that no call has been granted.
     free_bytes: usize,
+    /// Bytes of each caller's answers that have not been sent yet.
+    unsent: BTreeMap<AuditId, usize>,
     /// When somebody was put in front last, for having waited long.
     put_in_front: f64,
     /// When a call of each caller was.
@@ -61,7 +65,9 @@ impl<T> Queue<T> {
         Queue {
             waiting: Vec::new(),
             jobs: Jobs::default(),
+            memory_bytes,
             free_bytes: memory_bytes,
+            unsent: BTreeMap::new(),
             put_in_front: f64::NEG_INFINITY,
             fronts: BTreeMap::new(),
         }
@@ -95,24 +101,24 @@ impl<T> Queue<T> {
         if now - self.put_in_front < BETWEEN_OVERDUE {
             return None;
         }
-        let since = |at: &usize| self.waiting[*at].since;
-        let front = |at: &usize| {
-            let known = self.fronts.get(&self.waiting[*at].need.job.caller);
+        let front = |waiting: &Waiting<T>| {
+            let known = self.fronts.get(&waiting.need.job.caller);
             known.copied().unwrap_or(f64::NEG_INFINITY)
         };
-        let long = (0..self.waiting.len()).filter(|at| now - since(at) > OVERDUE);
-        long.min_by(|one, other| {
-            front(one).total_cmp(&front(other)).then(since(one).total_cmp(&since(other)))
-        })
+        let long = self.ready().filter(|(_, waiting)| now - waiting.since > OVERDUE);
+        let turns = long.map(|(at, waiting)| (at, front(waiting), waiting.since));
+        let first = turns.min_by(|(_, one, one_since), (_, other, other_since)| {
+            one.total_cmp(other).then(one_since.total_cmp(other_since))
+        });
+        first.map(|(at, _, _)| at)
     }
 
     /// That of which the job will be over first.
     fn first(&self, now: f64) -> Option<usize> {
-        let rank = |waiting: &Waiting<T>| self.rank(waiting, now);
-        let first = self.waiting.iter().min_by(|one, other| rank(one).total_cmp(&rank(other)))?;
+        let ranks = self.ready().map(|(_, waiting)| (waiting.need.job, self.rank(waiting, now)));
+        let (job, _) = ranks.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
         // Of its job's calls that with most behind it, which is the first one in the file.
-        let job = first.need.job;
-        let of_job = self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.need.job == job);
+        let of_job = self.ready().filter(|(_, waiting)| waiting.need.job == job);
         of_job.rev().max_by_key(|(_, waiting)| waiting.need.bytes_left).map(|(at, _)| at)
     }
 
@@ -154,8 +160,8 @@ impl<T> Queue<T> {
     pub(super) fn has_shorter(&self, need: &Need, now: f64, run: f64, looked_at: u64) -> bool {
         let left = self.seconds_left(need, looked_at);
         let own = left - self.jobs.credit(&need.job, now, run);
-        let mut others = self.waiting.iter().filter(|waiting| waiting.need.job != need.job);
-        others.any(|waiting| self.rank(waiting, now) < own - MARGIN * left)
+        let mut others = self.ready().filter(|(_, waiting)| waiting.need.job != need.job);
+        others.any(|(_, waiting)| self.rank(waiting, now) < own - MARGIN * left)
     }
 
     /// A call is over, and has looked at so many bytes in so many seconds.
@@ -167,6 +173,34 @@ impl<T> Queue<T> {
     /// A call that is not over has so many bytes less.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.free_bytes += bytes;
+    }
+
+    /// So many bytes of what a call had, which is over, are its answer's.
+    pub(super) fn keep(&mut self, caller: AuditId, bytes: usize) {
+        if bytes > 0 {
+            self.free_bytes = self.free_bytes.saturating_sub(bytes);
+            *self.unsent.entry(caller).or_default() += bytes;
+        }
+    }
+
+    /// The answer has been sent, or nobody reads it any more.
+    pub(super) fn sent(&mut self, caller: AuditId, bytes: usize) {
+        self.free_bytes += bytes;
+        if let Some(unsent) = self.unsent.get_mut(&caller) {
+            *unsent = unsent.saturating_sub(bytes);
+            if *unsent == 0 {
+                self.unsent.remove(&caller);
+            }
+        }
+    }
+
+    /// The calls that may be begun, and where they are: whoever leaves half of the memory full of answers that he does not read
+    /// gets no more of it for now, so that others have the rest.
+    fn ready(&self) -> impl DoubleEndedIterator<Item = (usize, &Waiting<T>)> {
+        let half = self.memory_bytes / 2;
+        let is_full = move |caller| self.unsent.get(caller).is_some_and(|unsent| *unsent >= half);
+        let waiting = self.waiting.iter().enumerate();
+        waiting.filter(move |(_, waiting)| !is_full(&waiting.need.job.caller))
     }
 
     /// How many wait.
@@ -366,6 +400,35 @@ mod tests {
         queue.ended(&large, 0.0, 0, 0.0);
         assert_eq!(queue.next(0.0).unwrap().1, "small");
         assert_eq!((queue.len(), queue.free_bytes()), (0, 15));
+    }
+
+    #[test]
+    fn who_does_not_read_his_answers_leaves_memory_to_others() {
+        let mut queue = Queue::new(40);
+        let other = AuditId(8);
+        for number in 0..3 {
+            queue.push(need(1, number, GB), 0.0, "greedy");
+        }
+        queue.push(
+            Need { job: JobName { caller: other, ..need(1, 9, 0).job }, ..need(1, 9, 9 * GB) },
+            0.0,
+            "other",
+        );
+        for _ in 0..2 {
+            let (begun, who) = queue.next(0.0).unwrap();
+            assert_eq!(who, "greedy");
+            queue.ended(&begun, 0.0, 0, 0.0);
+            queue.keep(begun.job.caller, 10);
+        }
+        // Though his job takes less, and has waited as long.
+        assert!(!queue.has_shorter(&need(1, 77, 5 * GB), 6.0, 0.0, 0));
+        assert_eq!(queue.next(6.0).unwrap().1, "other");
+        assert!(queue.next(6.1).is_none() && !queue.has_overdue(6.1));
+        assert_eq!((queue.len(), queue.free_bytes()), (1, 10));
+        queue.sent(AuditId(7), 10);
+        assert_eq!(queue.next(6.1).unwrap().1, "greedy");
+        queue.sent(AuditId(7), 10);
+        assert_eq!((queue.free_bytes(), queue.unsent.len()), (20, 0));
     }
 
     #[test]

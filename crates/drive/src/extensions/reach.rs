@@ -1,6 +1,7 @@
 //! What an extension can reach: the bytes of some pieces of one object, handed to it by the thread of the call. That reads the
 //! next ones while the extension looks at these.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,13 +11,19 @@ use nasd_protocol::Status;
 use nasd_store::Segment;
 use nasd_types::ByteRange;
 
-use super::{ExtensionError, Told};
+use super::{ExtensionError, Granted, Told};
 
 /// Most bytes that are handed over at a time: for so long nothing else is asked for.
 const MOST: u64 = 4 << 20;
 
 /// How often somebody looks whether a call that asks for nothing should come to an end.
 const TICK: Duration = Duration::from_millis(20);
+
+/// How often, while it waits to be begun: there may be a thousand of these.
+const WAITING_TICK: Duration = Duration::from_millis(200);
+
+/// How often at most, of a call that asks for much.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// Bytes of an object, where they lie in the cache.
 #[derive(Debug, Default)]
@@ -54,13 +61,27 @@ impl Chunk {
 /// How an extension has ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// By itself.
-    Told(Result<Told, ExtensionError>),
+    /// By itself, with what is granted for what it has told.
+    Told(Told, Option<Granted>),
+    /// By itself, and has told nothing.
+    Failed(ExtensionError),
     /// By a panic.
     Panicked,
 }
 
+impl End {
+    pub(super) fn of(ran: std::thread::Result<Result<Told, ExtensionError>>) -> End {
+        match ran {
+            Ok(Ok(told)) => End::Told(told, None),
+            Ok(Err(error)) => End::Failed(error),
+            Err(_) => End::Panicked,
+        }
+    }
+}
+
 enum Ask {
+    /// Nothing yet: it has only just been begun.
+    Begun,
     Read(ByteRange),
     Over(End),
 }
@@ -155,6 +176,12 @@ impl Reach {
         Ok(chunk)
     }
 
+    /// Tells that it has been begun.
+    pub(super) fn begun(&self) {
+        // Nobody waits for it any more, if that fails.
+        self.asks.send(Ask::Begun).ok();
+    }
+
     /// How many bytes the extension was handed so far.
     pub(super) fn handed(&self) -> u64 {
         self.signals.handed.load(Ordering::Relaxed)
@@ -189,14 +216,21 @@ pub(super) struct Server {
     asks: Receiver<Ask>,
     answers: Sender<Result<Chunk, Status>>,
     pub(super) signals: Arc<Signals>,
+    /// Whether the extension has been begun.
+    is_begun: Cell<bool>,
 }
 
 /// Both sides, for an object of so many bytes.
 pub(super) fn pair(pieces: &[ByteRange], object_bytes: u64) -> (Reach, Server) {
     let ((asks, asked), (answers, answered)) = (channel(), channel());
     let signals = Arc::<Signals>::default();
-    let server =
-        Server { pieces: pieces.to_vec(), asks: asked, answers, signals: Arc::clone(&signals) };
+    let server = Server {
+        pieces: pieces.to_vec(),
+        asks: asked,
+        answers,
+        signals: Arc::clone(&signals),
+        is_begun: Cell::new(false),
+    };
     (Reach { pieces: pieces.to_vec(), object_bytes, asks, answers: answered, signals }, server)
 }
 
@@ -213,8 +247,8 @@ impl Server {
         }
     }
 
-    /// Hands over what is asked for until it is over; `None` if nothing is heard for so long. Now and then, and before each
-    /// read, `look` is called; once that says so, it is over.
+    /// Hands over what is asked for until it is over; `None` if nothing is heard for so long. Now and then, and before reads,
+    /// `look` is called; once that says so, it is over.
     pub(super) fn serve(
         &self,
         patience: Duration,
@@ -223,11 +257,22 @@ impl Server {
     ) -> Option<End> {
         let mut ahead: Option<(ByteRange, Result<Chunk, Status>)> = None;
         let mut heard = Instant::now();
+        let mut looked: Option<Instant> = None;
         loop {
-            if look() == Look::Over {
-                return Some(End::Told(Err(ExtensionError::Stopped)));
+            let is_due = looked.is_none_or(|at| at.elapsed() >= BETWEEN_LOOKS);
+            if is_due && look() == Look::Over {
+                return Some(End::Failed(ExtensionError::Stopped));
             }
-            let range = match self.asks.recv_timeout(TICK.min(patience)) {
+            if is_due {
+                looked = Some(Instant::now());
+            }
+            let tick = if self.is_begun.get() { TICK } else { WAITING_TICK };
+            let range = match self.asks.recv_timeout(tick.min(patience)) {
+                Ok(Ask::Begun) => {
+                    self.is_begun.set(true);
+                    heard = Instant::now();
+                    continue;
+                }
                 Ok(Ask::Read(range)) => range,
                 Ok(Ask::Over(end)) => return Some(end),
                 // Its thread is gone without a word.
@@ -267,7 +312,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn told(position: u64) -> End {
-        End::Told(Ok(Told { position, data: Vec::new() }))
+        End::Told(Told { position, data: Vec::new() }, None)
     }
 
     #[test]
@@ -287,7 +332,7 @@ mod tests {
                 reach.end(told(7));
             });
             let end = server.serve(PATIENCE, |_| Ok(Bytes::default()), || Look::GoOn);
-            assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
+            assert!(matches!(end, Some(End::Told(Told { position: 7, .. }, _))));
         });
     }
 
@@ -323,7 +368,7 @@ mod tests {
                 Look::GoOn
             };
             let end = server.serve(Duration::from_secs(3), |_| Ok(Bytes::default()), look);
-            assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
+            assert!(matches!(end, Some(End::Told(Told { position: 7, .. }, _))));
             assert!(looks.get() > 5);
         });
     }

@@ -18,7 +18,7 @@ use nasd_types::{AuditId, ByteRange, ObjectName};
 use super::jobs::JobName;
 use super::queue::{Need, Queue};
 use super::reach::{Bytes, End, Look, Reach, Signals, bytes_before, pair};
-use super::{Extension, ExtensionCall, ExtensionError, Told};
+use super::{Extension, ExtensionCall, ExtensionError, Granted, Told};
 
 /// How little the threads weigh: beside one of plain reads a tenth.
 const NICE: i32 = 10;
@@ -168,7 +168,7 @@ impl Workers {
     pub(crate) fn give_up(&self, name: &JobName) {
         let mut state = self.shared.lock();
         for Waiting { reach, .. } in state.queue.give_up(name, self.shared.now()) {
-            reach.end(End::Told(Err(ExtensionError::Stopped)));
+            reach.end(End::Failed(ExtensionError::Stopped));
         }
         let running = state.running.values().filter(|running| running.need.job == *name);
         running.for_each(|running| running.signals.stop());
@@ -181,12 +181,13 @@ impl Workers {
         self.shared.heavy_threads.load(Ordering::Relaxed)
     }
 
-    /// Runs an extension, and hands it what it asks for. What nobody waits for any more is not begun, or stopped.
+    /// Runs an extension, and hands it what it asks for: what it tells, and what is granted for that until it has been sent. What
+    /// nobody waits for any more is not begun, or stopped.
     pub(crate) fn run(
         &self,
         job: Job<'_>,
         read: impl Fn(ByteRange) -> Result<Bytes, Status>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<(Told, Option<Granted>), Failure> {
         let extension = job.extension.description().number;
         let is_left = job.is_left;
         if is_left() {
@@ -209,7 +210,8 @@ impl Workers {
         };
         loop {
             match server.serve(self.shared.patience, &read, look) {
-                Some(End::Told(told)) => return told.map_err(Failure::Told),
+                Some(End::Told(told, granted)) => return Ok((told, granted)),
+                Some(End::Failed(error)) => return Err(Failure::Told(error)),
                 Some(End::Panicked) => return Err(Failure::Panicked),
                 // It may not have been begun yet, or only just.
                 None if !self.shared.has_run_for_long(number) => {}
@@ -353,20 +355,26 @@ impl Shared {
     }
 
     /// What each of the threads does.
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         self.weigh_less(|| rustix::process::setpriority_process(None, NICE));
         while let Some((need, waiting)) = self.next() {
             let Waiting { number, extension, call, reach, .. } = waiting;
             let begun = Instant::now();
             let mut reach = reach;
-            let told = catch_unwind(AssertUnwindSafe(|| extension.run(&call, &mut reach)));
-            let end = told.map_or(End::Panicked, End::Told);
-            let looked_at = looked_at(&call, &end, reach.handed());
+            reach.begun();
+            let ran = catch_unwind(AssertUnwindSafe(|| extension.run(&call, &mut reach)));
+            let mut end = End::of(ran);
             if matches!(end, End::Panicked) {
                 tracing::error!(extension = need.job.extension, "an extension has panicked");
             }
+            let looked_at = looked_at(&call, &end, reach.handed());
+            let told_bytes = told_bytes(&mut end);
+            let (granted, is_lost) = self.ended(number, looked_at, begun.elapsed(), told_bytes);
+            if let End::Told(_, of_answer) = &mut end {
+                *of_answer = granted;
+            }
             reach.end(end);
-            if self.ended(number, looked_at, begun.elapsed()) {
+            if is_lost {
                 return;
             }
         }
@@ -412,27 +420,51 @@ impl Shared {
         }
     }
 
-    /// A call is over. Whether its thread is, too: another one has taken its place.
-    fn ended(&self, number: u64, looked_at: u64, taken: Duration) -> bool {
+    /// A call is over, and has told so many bytes: what stays granted for these until they have been sent. Whether its thread is
+    /// over, too: another one has taken its place.
+    fn ended(
+        self: &Arc<Self>,
+        number: u64,
+        looked_at: u64,
+        taken: Duration,
+        told_bytes: usize,
+    ) -> (Option<Granted>, bool) {
         let mut state = self.lock();
         let Some(Running { need, is_lost, .. }) = state.running.remove(&number) else {
-            return false;
+            return (None, false);
         };
         state.queue.ended(&need, self.now(), looked_at, taken.as_secs_f64());
+        // Of one that is lost nobody takes the answer.
+        let (caller, bytes) = (need.job.caller, told_bytes.min(need.memory_bytes));
+        state.queue.keep(caller, bytes);
+        let granted = (bytes > 0).then(|| Granted::new(Arc::clone(self), caller, bytes));
         if is_lost && let Some(lost) = state.lost.get_mut(&need.job.extension) {
             *lost -= 1;
         }
         // Memory may be free now for others than the next of this thread.
         self.work.notify_one();
-        is_lost
+        (granted, is_lost)
     }
+
+    /// An answer of so many bytes has been sent, or nobody reads it any more.
+    pub(super) fn sent(&self, caller: AuditId, bytes: usize) {
+        self.lock().queue.sent(caller, bytes);
+        self.work.notify_one();
+    }
+}
+
+/// The bytes of memory that an answer takes, and no more than it has.
+fn told_bytes(end: &mut End) -> usize {
+    let End::Told(Told { data, .. }, _) = end else { return 0 };
+    data.shrink_to_fit();
+    data.len()
 }
 
 /// How many of a call's bytes it has looked at, if it has been handed so many: what it need not look at, since it has found
 /// enough, takes no time.
 fn looked_at(call: &ExtensionCall, end: &End, handed: u64) -> u64 {
     match end {
-        End::Told(Ok(told)) => handed.min(bytes_before(&call.pieces, told.position)),
+        End::Told(told, _) => handed.min(bytes_before(&call.pieces, told.position)),
         _ => 0,
     }
 }
@@ -496,6 +528,10 @@ mod tests {
         }
     }
 
+    fn answer(workers: &Workers, job: Job<'_>) -> Result<Told, Failure> {
+        workers.run(job, nothing).map(|(told, _)| told)
+    }
+
     fn nothing(_: ByteRange) -> Result<Bytes, Status> {
         Ok(Bytes::default())
     }
@@ -507,16 +543,16 @@ mod tests {
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
         let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(3));
         for _ in 0..MOST_LOST {
-            assert_eq!(workers.run(job(&bad, b"wait"), nothing), Err(Failure::NeverEnds));
+            assert_eq!(answer(&workers, job(&bad, b"wait")), Err(Failure::NeverEnds));
         }
         // It is not begun any more, and others are.
-        assert_eq!(workers.run(job(&bad, b""), nothing), Err(Failure::NeverEnds));
-        workers.run(job(&checksum, &[0; 4]), nothing).unwrap();
+        assert_eq!(answer(&workers, job(&bad, b"")), Err(Failure::NeverEnds));
+        answer(&workers, job(&checksum, &[0; 4])).unwrap();
         for _ in 0..MOST_LOST {
             go_on.send(()).unwrap();
         }
         // They have ended after all.
-        let again = || workers.run(job(&bad, b""), nothing);
+        let again = || answer(&workers, job(&bad, b""));
         while again() == Err(Failure::NeverEnds) {
             thread::yield_now();
         }
@@ -529,12 +565,30 @@ mod tests {
         let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(1));
         let large = Job { memory_bytes: 1 << 20, ..job(&bad, b"wait") };
-        assert_eq!(workers.run(large, nothing), Err(Failure::NeverEnds));
+        assert_eq!(answer(&workers, large), Err(Failure::NeverEnds));
         let large = Job { memory_bytes: 1 << 20, ..job(&bad, b"") };
-        workers.run(large, nothing).unwrap();
+        answer(&workers, large).unwrap();
         go_on.send(()).unwrap();
         wait_until(|| workers.shared.lock().running.is_empty());
         assert_eq!(workers.shared.lock().queue.free_bytes(), 1 << 20, "it is given back once");
+    }
+
+    #[test]
+    fn what_an_answer_takes_is_there_for_others_when_it_has_been_sent() {
+        let (_go_on, waits) = channel();
+        let one: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(4, 1, PATIENCE);
+        let free_bytes = || workers.shared.lock().queue.free_bytes();
+        let large = || Job { memory_bytes: 4, ..job(&one, b"") };
+        let (told, granted) = workers.run(large(), nothing).unwrap();
+        assert_eq!((told.data.len(), free_bytes()), (1, 3));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| answer(&workers, large()));
+            wait_until(|| workers.shared.lock().queue.len() == 1);
+            drop(granted);
+            other.join().unwrap().unwrap();
+        });
+        assert_eq!(free_bytes(), 4);
     }
 
     #[test]
@@ -544,7 +598,7 @@ mod tests {
         let workers = Workers::with_limits(4, 4, Duration::from_secs(20));
         let run = |memory_bytes| {
             let job = Job { memory_bytes, ..job(&one, b"wait") };
-            workers.run(job, nothing).map(drop)
+            answer(&workers, job).map(drop)
         };
         let state = || workers.shared.lock();
         thread::scope(|scope| {
@@ -583,7 +637,7 @@ mod tests {
     #[test]
     fn what_was_not_looked_at_is_not_counted() {
         let call = ExtensionCall { pieces: vec![ByteRange::new(10, 100)], ..Default::default() };
-        let at = |position| End::Told(Ok(Told { position, data: Vec::new() }));
+        let at = |position| End::Told(Told { position, data: Vec::new() }, None);
         // The LIMIT was reached in the first bytes.
         assert_eq!(looked_at(&call, &at(110), 30), 30);
         // It was handed more than it looked at.
@@ -609,13 +663,13 @@ mod tests {
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
         let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(2));
         thread::scope(|scope| {
-            let first = scope.spawn(|| workers.run(job(&bad, b"wait"), nothing));
+            let first = scope.spawn(|| answer(&workers, job(&bad, b"wait")));
             while workers.shared.lock().running.is_empty() {
                 thread::yield_now();
             }
             let (told, heard) = channel();
             let workers = &workers;
-            scope.spawn(move || told.send(workers.run(job(&checksum, &[0; 4]), nothing)));
+            scope.spawn(move || told.send(answer(&workers, job(&checksum, &[0; 4]))));
             let heard = heard.recv_timeout(Duration::from_secs(10));
             // Whoever waits for ever would keep this test from its end.
             workers.shared.add_thread(&mut workers.shared.lock(), 1);
@@ -631,7 +685,7 @@ mod tests {
         let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(6));
         thread::scope(|scope| {
-            let run = || workers.run(job(&slow, b"wait"), nothing);
+            let run = || answer(&workers, job(&slow, b"wait"));
             let calls = [scope.spawn(run), scope.spawn(run)];
             // The second one is begun then, and its call has taken longer than the patience when it ends.
             for milliseconds in [3500, 3100] {
@@ -648,9 +702,9 @@ mod tests {
         let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let workers = Workers::with_limits(1 << 20, 1, PATIENCE);
         thread::scope(|scope| {
-            let first = scope.spawn(|| workers.run(job(&slow, b"until others wait"), nothing));
+            let first = scope.spawn(|| answer(&workers, job(&slow, b"until others wait")));
             wait_until(|| !workers.shared.lock().running.is_empty());
-            workers.run(job(&slow, b""), nothing).unwrap();
+            answer(&workers, job(&slow, b"")).unwrap();
             assert_eq!(first.join().unwrap().unwrap().data, [1], "it made room");
         });
     }
@@ -661,11 +715,11 @@ mod tests {
         let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(20));
         thread::scope(|scope| {
-            let first = scope.spawn(|| workers.run(job(&slow, b"wait"), nothing));
+            let first = scope.spawn(|| answer(&workers, job(&slow, b"wait")));
             while workers.shared.lock().running.is_empty() {
                 thread::yield_now();
             }
-            let second = scope.spawn(|| workers.run(job(&slow, b""), nothing));
+            let second = scope.spawn(|| answer(&workers, job(&slow, b"")));
             while workers.shared.lock().queue.len() == 0 {
                 thread::yield_now();
             }

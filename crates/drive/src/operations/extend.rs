@@ -70,7 +70,7 @@ impl Perform for Extend {
         let call = ExtensionCall { pieces, most, arguments: arguments.arguments, since };
         let object_bytes = drive.store.getattr(name).map_err(|error| status_of(&error))?;
         let object_bytes = object_bytes.logical_size;
-        let told = memory(drive, &**extension, &call).and_then(|memory_bytes| {
+        let ran = memory(drive, &**extension, &call).and_then(|memory_bytes| {
             let is_left = &|| context.presence.is_gone();
             let job = Job {
                 extension,
@@ -85,9 +85,17 @@ impl Perform for Extend {
             };
             drive.extensions.workers.run(job, |range| read(drive, name, range))
         });
+        let (told, granted) = match ran {
+            Ok((told, granted)) => (Ok(told), granted),
+            Err(failure) => (Err(failure), None),
+        };
         let (extended, data) = outcome(told, begin, most)?;
         drive.counters.read.add(context.grant.holder, data.len());
-        Ok(Done { reply: extended, data: Some(vec![ReplyData::Bytes(data)]) })
+        let data = match granted {
+            Some(granted) => ReplyData::Told(data, granted),
+            None => ReplyData::Bytes(data),
+        };
+        Ok(Done { reply: extended, data: Some(vec![data]) })
     }
 }
 

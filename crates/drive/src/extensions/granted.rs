@@ -1,0 +1,36 @@
+//! Memory that an answer takes until it has been sent: whoever does not read it keeps it in use.
+
+use std::fmt;
+use std::sync::Arc;
+
+use nasd_types::AuditId;
+
+use super::workers::Shared;
+
+/// What is granted for an answer; given back when this is dropped.
+pub struct Granted {
+    shared: Arc<Shared>,
+    caller: AuditId,
+    bytes: usize,
+}
+
+impl Granted {
+    /// Of bytes that the queue has counted as those of an answer.
+    pub(super) fn new(shared: Arc<Shared>, caller: AuditId, bytes: usize) -> Granted {
+        Granted { shared, caller, bytes }
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.shared.sent(self.caller, self.bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Granted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Granted({} bytes)", self.bytes)
+    }
+}
