@@ -23,6 +23,9 @@ const GREEDY: usize = 8;
 const READS: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Who is broken off sooner has not only run for as long as any call may.
+const LESS_THAN_LONGEST: Duration = Duration::from_millis(700);
+
 /// Looks at each byte of its object again and again, for as long as it may, and then says how far it has come: a byte more for each
 /// look at all of them. One that is told so ends when it has come to the end.
 #[derive(Default)]
@@ -42,6 +45,7 @@ impl Extension for Greedy {
     }
 
     fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
+        let begun = Instant::now();
         let (piece, is_short) = (call.pieces[0], call.arguments == b"short");
         let mut sum = 0_u64;
         let mut position = piece.offset;
@@ -57,7 +61,8 @@ impl Extension for Greedy {
                 break;
             }
             if reach.is_to_end_soon() {
-                self.broken_off.fetch_add(1, Ordering::Relaxed);
+                let is_for_others = begun.elapsed() < LESS_THAN_LONGEST;
+                self.broken_off.fetch_add(usize::from(is_for_others), Ordering::Relaxed);
                 break;
             }
         }

@@ -22,6 +22,10 @@ const BETWEEN_OVERDUE: f64 = 0.08;
 /// For so many seconds it is known of a caller that one of his calls was put in front: others come before him.
 const KNOWN_IN_FRONT: f64 = 60.0;
 
+/// Calls of one caller that may wait, and calls of all: looking which comes first takes time for each of them.
+const MOST_OF_CALLER: usize = 256;
+const MOST: usize = 1024;
+
 /// Calls that wait, with `T` for each. All times are in seconds.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
@@ -71,6 +75,13 @@ impl<T> Queue<T> {
             put_in_front: f64::NEG_INFINITY,
             fronts: BTreeMap::new(),
         }
+    }
+
+    /// Whether no other call of a caller may wait.
+    pub(super) fn is_full_for(&self, caller: AuditId) -> bool {
+        let is_his = |waiting: &&Waiting<T>| waiting.need.job.caller == caller;
+        let has_most = || self.waiting.iter().filter(is_his).count() >= MOST_OF_CALLER;
+        self.waiting.len() >= MOST || has_most()
     }
 
     /// A call has come.
@@ -429,6 +440,26 @@ mod tests {
         assert_eq!(queue.next(6.1).unwrap().1, "greedy");
         queue.sent(AuditId(7), 10);
         assert_eq!((queue.free_bytes(), queue.unsent.len()), (20, 0));
+    }
+
+    #[test]
+    fn no_more_wait_than_may_of_one_caller_and_of_all() {
+        let mut queue = Queue::new(10);
+        let of = |caller| {
+            let mut need = need(1, 1, GB);
+            need.job.caller = AuditId(caller);
+            need
+        };
+        for caller in 0..(MOST / MOST_OF_CALLER) as u64 {
+            for number in 0..MOST_OF_CALLER {
+                assert!(!queue.is_full_for(AuditId(caller)), "{number} of {caller}");
+                queue.push(of(caller), 0.0, number);
+            }
+            assert!(queue.is_full_for(AuditId(caller)));
+        }
+        assert_eq!((queue.len(), queue.is_full_for(AuditId(77))), (MOST, true));
+        queue.next(0.0).unwrap();
+        assert!(!queue.is_full_for(AuditId(77)));
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Reach {
         self.object_bytes
     }
 
-    /// Whether others wait whose jobs take less time: the extension should tell soon how far it has come.
+    /// Whether others wait whose jobs take less time, or it has run for long: the extension should tell soon how far it has come.
     pub fn is_to_end_soon(&self) -> bool {
         self.signals.is_to_end_soon.load(Ordering::Relaxed)
     }

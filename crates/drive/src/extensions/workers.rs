@@ -35,6 +35,10 @@ const IDLE: Duration = Duration::from_secs(10);
 /// A call that has run for so long comes to an end if somebody waits whose job takes less.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// A call that has run for so long comes to an end in any case: its caller waits for an answer no longer than half a minute, and asks for
+/// the rest.
+const LONGEST: Duration = Duration::from_secs(1);
+
 /// How the extension of a call came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -46,6 +50,8 @@ pub(crate) enum Failure {
     NeverEnds,
     /// There is no thread for it.
     NoThread,
+    /// As many calls wait as may.
+    ManyWait,
 }
 
 /// What is to be run.
@@ -80,6 +86,7 @@ pub(super) struct Shared {
     pub(super) memory_bytes: usize,
     most_threads: usize,
     patience: Duration,
+    longest: Duration,
     started: Instant,
     /// Threads that weigh as much as all else, since the system would not have it otherwise.
     heavy_threads: AtomicU64,
@@ -153,6 +160,7 @@ impl Workers {
             memory_bytes,
             most_threads,
             patience,
+            longest: LONGEST,
             started: Instant::now(),
             heavy_threads: AtomicU64::new(0),
         };
@@ -272,6 +280,9 @@ impl Shared {
         if state.queue.jobs().is_given_up(&need.job) {
             return Err(Failure::Told(ExtensionError::Stopped));
         }
+        if state.queue.is_full_for(need.job.caller) {
+            return Err(Failure::ManyWait);
+        }
         let number = state.next_number;
         state.next_number += 1;
         let waiting_then = state.queue.len() + 1;
@@ -300,17 +311,19 @@ impl Shared {
         state.running.get(&number).is_some_and(|running| self.now() - running.since >= patience)
     }
 
-    /// A call that has run for a while comes to an end, if somebody waits whose job takes less, or who has waited long.
+    /// A call that has run for a while comes to an end, if somebody waits whose job takes less, or who has waited long; one that has
+    /// run for long does in any case.
     fn preempt(&self, number: u64) -> Look {
         let state = self.lock();
         let now = self.now();
         if let Some(running) = state.running.get(&number) {
             let (run, looked_at) = (now - running.since, running.signals.looked_at());
-            let is_to_end = || {
+            let makes_room = || {
                 state.queue.has_shorter(&running.need, now, run, looked_at)
                     || state.has_longest(number) && state.queue.has_overdue(now)
             };
-            if run >= SLICE.as_secs_f64() && is_to_end() {
+            let (slice, longest) = (SLICE.as_secs_f64(), self.longest.as_secs_f64());
+            if run >= longest || run >= slice && makes_room() {
                 running.signals.end_soon();
             }
         }
@@ -700,13 +713,54 @@ mod tests {
     fn who_waits_long_behind_his_own_job_is_begun_before_his_caller_gives_up() {
         let (_go_on, waits) = channel();
         let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
-        let workers = Workers::with_limits(1 << 20, 1, PATIENCE);
+        let mut workers = Workers::with_limits(1 << 20, 1, PATIENCE);
+        // It ends for others alone.
+        Arc::get_mut(&mut workers.shared).unwrap().longest = 2 * PATIENCE;
         thread::scope(|scope| {
             let first = scope.spawn(|| answer(&workers, job(&slow, b"until others wait")));
             wait_until(|| !workers.shared.lock().running.is_empty());
             answer(&workers, job(&slow, b"")).unwrap();
             assert_eq!(first.join().unwrap().unwrap().data, [1], "it made room");
         });
+    }
+
+    #[test]
+    fn who_has_run_for_long_makes_an_end_though_nobody_waits() {
+        let (_go_on, waits) = channel();
+        let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, PATIENCE);
+        let told = answer(&workers, job(&slow, b"until others wait")).unwrap();
+        assert_eq!(told.data, [1]);
+    }
+
+    #[test]
+    fn calls_that_are_too_many_are_not_taken() {
+        let (go_on, waits) = channel();
+        let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, PATIENCE);
+        let of = |caller, arguments| Job { caller: AuditId(caller), ..job(&slow, arguments) };
+        thread::scope(|scope| {
+            let first = scope.spawn(|| answer(&workers, of(7, b"wait")));
+            wait_until(|| !workers.shared.lock().running.is_empty());
+            // As many as may wait.
+            let need = of(7, b"").need(9);
+            while !workers.shared.lock().queue.is_full_for(AuditId(7)) {
+                let (reach, server) = pair(&[], 0);
+                let (extension, signals) = (Arc::clone(&slow), server.signals);
+                let call = ExtensionCall::default();
+                let waiting = |number| Waiting { number, extension, call, reach, signals };
+                workers.shared.begin(need, waiting).unwrap();
+            }
+            assert_eq!(answer(&workers, of(7, b"")), Err(Failure::ManyWait));
+            // Others may come.
+            let waiting = workers.shared.lock().queue.len();
+            let other = scope.spawn(|| answer(&workers, of(8, b"")));
+            wait_until(|| workers.shared.lock().queue.len() > waiting);
+            go_on.send(()).unwrap();
+            first.join().unwrap().unwrap();
+            other.join().unwrap().unwrap();
+        });
+        answer(&workers, of(7, b"")).unwrap();
     }
 
     #[test]

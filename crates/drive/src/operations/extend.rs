@@ -190,6 +190,8 @@ fn outcome(
         }
         Ok(Told { position, data }) => (ExtensionOutcome::Done, position, data),
         Err(Failure::Told(ExtensionError::Object(status))) => return Err(status),
+        // Its caller asks again in a while.
+        Err(Failure::ManyWait) => return Err(Status::Busy),
         Err(Failure::Panicked | Failure::NoThread) => return Err(Status::DriveFault),
         Err(Failure::Told(ExtensionError::Refused(text))) => {
             (ExtensionOutcome::Refused, begin, text.into_bytes())
