@@ -67,6 +67,12 @@ impl ComponentDrive {
         RetryPolicy { deadline: retry.deadline.min(LONE_DEADLINE), ..retry }
     }
 
+    /// How long it is waited for by a call that stands in its queue, where others wait that it does first: as by the policy
+    /// for all servers. That it can be reached need not take longer than for any call.
+    pub(super) fn queue_patience(&self, retry: RetryPolicy) -> RetryPolicy {
+        RetryPolicy { call_timeout: self.retry.call_timeout.max(retry.call_timeout), ..retry }
+    }
+
     /// Time since some fixed instant.
     pub(super) fn elapsed(&self) -> Duration {
         self.host.elapsed()
@@ -166,5 +172,22 @@ impl ComponentDrives {
         let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(drive, Arc::clone(&found));
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_stands_in_a_queue_waits_longer_but_not_to_reach_the_drive() {
+        let drives = ComponentDrives::new(ConnectOptions::default());
+        let known = drives.at(DriveId(1), "127.0.0.1:1");
+        let (plain, queued) = (known.patience(), known.queue_patience(known.patience()));
+        assert_eq!(plain.call_timeout, CALL_TIMEOUT);
+        assert_eq!(queued.call_timeout, ConnectOptions::default().retry.call_timeout);
+        // A drive lets calls wait for 5 seconds before it puts them in front.
+        assert!(queued.call_timeout > Duration::from_secs(5) + CALL_TIMEOUT);
+        assert_eq!((queued.deadline, queued.first_backoff), (DEADLINE, plain.first_backoff));
     }
 }

@@ -32,6 +32,8 @@ pub(super) const MOST: usize = 8192;
 pub(super) struct Member {
     pub(super) drive: DriveId,
     pub(super) client: DriveClient,
+    /// The same for calls that stand in the drive's queue.
+    pub(super) queue: DriveClient,
     /// None where there is no component, or nobody may use it.
     pub(super) authority: Option<(ObjectName, Authority)>,
     /// What is known of its drive, whatever the object.
@@ -127,12 +129,14 @@ impl ObjectPlace {
                 (name, Authority::capability(&issued, grant.authority.protection()))
             });
             // Where there are other copies, nobody is waited for longer than it takes to find that out.
-            let client = known.client.with_retry(match copies > 1 || !stand_ins.is_empty() {
+            let patience = match copies > 1 || !stand_ins.is_empty() {
                 true => known.patience(),
                 false => known.lone_patience(),
-            });
+            };
+            let client = known.client.with_retry(patience);
+            let queue = known.client.with_retry(known.queue_patience(patience));
             let length = AtomicU64::new(0);
-            Member { drive: component.drive, client, authority, known, length }
+            Member { drive: component.drive, client, queue, authority, known, length }
         });
         let members = members.collect();
         // Of none that is good, as clocks are not known yet, a refusal tells more.

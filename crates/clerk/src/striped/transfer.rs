@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use nasd_client::{Authority, ClientError};
 use nasd_layout::{Column, MemberState, Strip};
+use nasd_prefetch::notice;
 use nasd_protocol::Region;
+use nasd_protocol::cancelling;
 use nasd_protocol::drive::{
     Flush, FlushArguments, Flushed, Getattr, GetattrArguments, WriteArguments,
 };
@@ -259,7 +261,7 @@ impl ObjectPlace {
                         (column, strips.into_iter().map(|(_, strip)| strip).collect())
                     })
                     .collect();
-                extend_all(call, self.asked(columns.iter())?)
+                extend_all(call, self.asked(call, columns.iter())?)
             }
         }
     }
@@ -267,13 +269,19 @@ impl ObjectPlace {
     /// Those who have some columns, and how they are asked.
     fn asked<'a>(
         &'a self,
+        call: &ExtensionCall,
         columns: impl Iterator<Item = &'a (Column, Vec<Strip>)>,
     ) -> Result<Vec<Asked<'a>>, ClientError> {
         let mut all = Vec::new();
         for (column, strips) in columns {
             let member = self.reader(*column, strips[0].offset)?;
             let (authority, name) = self.usable(member)?;
-            let (client, drive) = (&member.client, member.drive);
+            // One that has not answered lately may hang: it is waited for no longer than by reads.
+            let client = match is_queued(call) && !member.known.is_suspected() {
+                true => &member.queue,
+                false => &member.client,
+            };
+            let drive = member.drive;
             // A request has so many rows at most.
             for rows in rows_of(regions_of(strips).0.into_iter()).chunks(MAX_REGIONS) {
                 let regions = rows.to_vec();
@@ -295,7 +303,7 @@ impl ObjectPlace {
         while at < range.end() {
             let now = ByteRange::new(at, most.min(range.end() - at));
             let columns = self.columns(now);
-            let told = extend_all(call, self.asked(columns.iter())?)?;
+            let told = extend_all(call, self.asked(call, columns.iter())?)?;
             let is_over = told.iter().any(|part| part.outcome != ExtensionOutcome::Done);
             parts.extend(told);
             if is_over {
@@ -492,6 +500,11 @@ fn regions_of<'a>(strips: impl IntoIterator<Item = &'a Strip>) -> (Vec<Region>, 
     (regions, bytes as usize)
 }
 
+/// Whether a call waits at a drive until those of other jobs are done: hints are written down at once, and jobs given up.
+fn is_queued(call: &ExtensionCall) -> bool {
+    ![notice::NUMBER, cancelling::NUMBER].contains(&call.extension.0)
+}
+
 /// Whether all of it is one run.
 fn is_one_run(strips: &[Strip]) -> bool {
     matches!(strips, [Strip { count: 1, .. }])
@@ -503,4 +516,24 @@ fn runs(strips: &[Strip]) -> impl Iterator<Item = ByteRange> + '_ {
         (0..u64::from(strip.count))
             .map(|run| ByteRange::new(strip.offset + run * strip.stride, strip.length))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_at_once_waits_in_no_queue() {
+        let call = |number| ExtensionCall {
+            extension: (number, 1),
+            rights: nasd_types::Rights::READ,
+            most: 0,
+            arguments: Vec::new(),
+            job: 1,
+            bytes_left: 0,
+        };
+        let queued = |number| is_queued(&call(number));
+        assert!(queued(nasd_filter::remote::EXTENSION) && queued(nasd_grep::remote::EXTENSION));
+        assert!(!queued(notice::NUMBER) && !queued(cancelling::NUMBER));
+    }
 }
