@@ -69,8 +69,8 @@ pub(super) struct Job {
     seconds: f64,
     waiting: usize,
     running: usize,
-    /// Its caller has given it up: none of its calls is begun any more.
-    is_given_up: bool,
+    /// When its caller gave it up: none of its calls is begun for a while.
+    given_up: Option<f64>,
     /// Since when nothing of it has run, or come.
     still_since: f64,
     /// Seconds of work that its waiting makes up for, up to `still_since`.
@@ -86,7 +86,7 @@ impl Job {
             seconds: 0.0,
             waiting: 0,
             running: 0,
-            is_given_up: false,
+            given_up: None,
             still_since: now,
             credit: 0.0,
         }
@@ -129,12 +129,13 @@ impl Jobs {
         if !self.known.contains_key(&name) {
             self.forget(now);
         }
-        self.known.entry(name).or_insert(Job::new(now)).change(now, |job| job.is_given_up = true);
+        self.known.entry(name).or_insert(Job::new(now)).change(now, |job| job.given_up = Some(now));
     }
 
-    /// Whether a job was given up.
-    pub(super) fn is_given_up(&self, name: &JobName) -> bool {
-        self.known.get(name).is_some_and(|job| job.is_given_up)
+    /// Whether a job was given up lately.
+    pub(super) fn is_given_up(&self, name: &JobName, now: f64) -> bool {
+        let given_up = self.known.get(name).and_then(|job| job.given_up);
+        given_up.is_some_and(|then| now - then < KEPT)
     }
 
     /// A call that has come is not begun.
@@ -292,6 +293,14 @@ mod tests {
         jobs.came(name, 1, 1.0);
         assert_eq!((jobs.left(&name, 1, 0), jobs.left(&name, 1, 400)), (200, 100));
         assert_eq!(jobs.left(&name, 800, 0), 800);
+    }
+
+    #[test]
+    fn who_was_given_up_may_come_again_after_a_while() {
+        let (mut jobs, name) = (Jobs::default(), job(1, 1));
+        jobs.give_up(name, 1.0);
+        assert!(jobs.is_given_up(&name, 1.0) && !jobs.is_given_up(&job(1, 2), 1.0));
+        assert!(jobs.is_given_up(&name, KEPT) && !jobs.is_given_up(&name, KEPT + 1.0));
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl Shared {
         if state.lost.get(&need.job.extension).is_some_and(|lost| *lost >= MOST_LOST) {
             return Err(Failure::NeverEnds);
         }
-        if state.queue.jobs().is_given_up(&need.job) {
+        if state.queue.jobs().is_given_up(&need.job, now) {
             return Err(Failure::Told(ExtensionError::Stopped));
         }
         if state.queue.is_full_for(need.job.caller) {
