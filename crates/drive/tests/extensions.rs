@@ -102,6 +102,12 @@ fn a_drive_lists_its_extensions_and_runs_them() {
     let rows = ExtendArguments { regions, ..checksums(name, ALL, 30) };
     let wanted = [100, 1100, 2100].map(|at| sums(&data[at..at + 50], 30)).concat();
     assert_eq!(call(&drive, working(), &rows).1, wanted);
+    // Parts of one byte are as quick: far more of them than could be read one by one before a call comes to an end.
+    let range = ByteRange::new(77, 1 << 19);
+    let each = ExtendArguments { most: 4 << 20, ..checksums(name, range, 1) };
+    let (extended, told) = call(&drive, working(), &each);
+    assert_eq!(extended.position, range.end());
+    assert!(told == sums(&data[77..][..1 << 19], 1));
     // Of what is behind the end there is nothing.
     let behind = checksums(name, ByteRange::new(9_499_999, 100), 50);
     assert_eq!(call(&drive, working(), &behind).1, sums(&data[9_499_999..], 50));

@@ -8,7 +8,7 @@
 use nasd_types::{ByteRange, Rights};
 use nasd_xdr::{Decoder, Encoder};
 
-use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
+use super::{Chunk, Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 
 /// Bytes that are asked for at a time.
 const STEP: u64 = 1 << 20;
@@ -71,17 +71,19 @@ impl Extension for Checksum {
         let object = ByteRange::new(0, reach.object_bytes());
         let mut out = Encoder::new();
         for piece in &call.pieces {
-            for part in parts(piece.intersection(&object), part_bytes) {
+            let piece = piece.intersection(&object);
+            let mut bytes = Cursor::new(piece, reach);
+            for part in parts(piece, part_bytes) {
                 let is_full = out.len() + SUM_BYTES > call.most;
                 // A part is told as a whole or not at all.
-                if is_full || (reach.is_to_end_soon() && !out.is_empty()) {
+                if is_full || (bytes.reach.is_to_end_soon() && !out.is_empty()) {
                     return Ok(Told { position: part.offset, data: out.into_bytes() });
                 }
                 if part.length > MOST_PART {
                     let refused = "a part has at most 1 GiB: ask for several".to_owned();
                     return Err(ExtensionError::Refused(refused));
                 }
-                out.u32(checksum(part, reach)?);
+                out.u32(checksum(part, &mut bytes)?);
             }
         }
         Ok(Told { position: call.end(), data: out.into_bytes() })
@@ -97,18 +99,81 @@ fn parts(piece: ByteRange, part_bytes: u64) -> impl Iterator<Item = ByteRange> {
     })
 }
 
-fn checksum(part: ByteRange, reach: &mut Reach) -> Result<u32, ExtensionError> {
-    let (mut at, mut sum) = (part.offset, 0);
-    while at < part.end() {
-        let chunk = reach.read(ByteRange::new(at, STEP.min(part.end() - at)))?;
-        for bytes in chunk.slices() {
-            sum = crc32c::crc32c_append(sum, bytes);
+/// The bytes of a piece, one after the other: parts may be far shorter than what is asked for at a time.
+struct Cursor<'a> {
+    reach: &'a mut Reach,
+    /// What has not been asked for.
+    rest: ByteRange,
+    chunk: Chunk,
+    /// The slice of it that comes next, and how many of its bytes were taken.
+    next: (usize, usize),
+}
+
+impl Cursor<'_> {
+    fn new(piece: ByteRange, reach: &mut Reach) -> Cursor<'_> {
+        Cursor { reach, rest: piece, chunk: Chunk::default(), next: (0, 0) }
+    }
+
+    /// Some bytes, at most so many; none where the object ends.
+    fn take(&mut self, most: u64) -> Result<&[u8], ExtensionError> {
+        if self.chunk.slice(self.next.0).is_none() && !self.rest.is_empty() {
+            let asked = ByteRange::new(self.rest.offset, STEP.min(self.rest.length));
+            self.chunk = self.reach.read(asked)?;
+            self.next = (0, 0);
+            // It may have been cut meanwhile: there is nothing behind that.
+            let at = asked.offset + self.chunk.len();
+            let is_cut = self.chunk.is_empty();
+            let left = if is_cut { 0 } else { self.rest.end() - at };
+            self.rest = ByteRange::new(at, left);
         }
-        if chunk.is_empty() {
-            // It was cut meanwhile.
+        let (slice, taken) = self.next;
+        let bytes = self.chunk.slice(slice).unwrap_or_default();
+        let left = &bytes[taken.min(bytes.len())..];
+        let now = left.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        self.next = if now == left.len() { (slice + 1, 0) } else { (slice, taken + now) };
+        Ok(&left[..now])
+    }
+}
+
+fn checksum(part: ByteRange, bytes: &mut Cursor<'_>) -> Result<u32, ExtensionError> {
+    let (mut left, mut sum) = (part.length, 0);
+    while left > 0 {
+        let bytes = bytes.take(left)?;
+        if bytes.is_empty() {
             break;
         }
-        at += chunk.len();
+        sum = crc32c::crc32c_append(sum, bytes);
+        left -= bytes.len() as u64;
     }
     Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reach::{Bytes, End, Look, pair};
+    use super::*;
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    #[test]
+    fn what_was_cut_meanwhile_is_not_asked_for_again_and_again() {
+        let pieces = vec![ByteRange::new(0, 1000)];
+        let (mut reach, server) = pair(&pieces, 1000);
+        let arguments = Checksum::arguments(1);
+        let call = ExtensionCall { pieces, most: 10_000, arguments, since: None };
+        let reads = Cell::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let told = Checksum.run(&call, &mut reach).unwrap();
+                assert_eq!(told, Told { position: 1000, data: vec![0; 4000] });
+                reach.end(End::Told(told, None));
+            });
+            let read = |_| {
+                reads.set(reads.get() + 1);
+                Ok(Bytes::default())
+            };
+            server.serve(Duration::from_secs(20), read, || Look::GoOn);
+        });
+        assert_eq!(reads.get(), 1);
+    }
 }

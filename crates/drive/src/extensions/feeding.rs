@@ -31,7 +31,9 @@ pub(super) fn feed(
     while at < piece.end() {
         let asked = ByteRange::new(at, STEP.min(piece.end() - at));
         let chunk = reach.read(asked)?;
-        let missing = asked.length - chunk.len();
+        let missing = asked.length.saturating_sub(chunk.len());
+        // They take as long as others.
+        reach.has_zeros(missing);
         let slices = chunk.slices().chain(zeros(missing));
         for bytes in slices.flat_map(|slice| slice.chunks(FEED)) {
             at += bytes.len() as u64;
@@ -56,4 +58,29 @@ fn zeros<'a>(mut count: u64) -> impl Iterator<Item = &'a [u8]> {
         count -= now;
         (now > 0).then(|| &ZEROS[..now as usize])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reach::{Bytes, Look, pair};
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn zeros_behind_the_end_count_as_looked_at() {
+        let piece = ByteRange::new(5000, 3 * STEP + 7);
+        let (mut reach, server) = pair(&[piece], 1000);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut fed = 0;
+                let look = |bytes: &[u8]| {
+                    fed += bytes.len() as u64;
+                    Ok(ControlFlow::Continue(()))
+                };
+                assert_eq!(feed(piece, &mut reach, &mut 0, look), Ok(piece.end()));
+                assert_eq!((fed, reach.handed()), (piece.length, piece.length));
+            });
+            server.serve(Duration::from_secs(20), |_| Ok(Bytes::default()), || Look::GoOn);
+        });
+    }
 }

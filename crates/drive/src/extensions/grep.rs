@@ -41,6 +41,10 @@ impl Extension for Grep {
         Ok(SMALL_MATCHER_BYTES + search_bytes + packing::MEMORY_BYTES)
     }
 
+    fn looks_behind_end(&self) -> bool {
+        true
+    }
+
     fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
         let (request, wish) = request(call)?;
         let most = packing::most(call, wish);

@@ -117,6 +117,11 @@ pub trait Extension: Send + Sync + 'static {
     /// [`ExtensionError::Refused`].
     fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError>;
 
+    /// Whether it looks at the bytes behind the object's end, which are zeros: those are work then, too.
+    fn looks_behind_end(&self) -> bool {
+        false
+    }
+
     /// Does it. Called with what [`check`](Self::check) has let pass.
     ///
     /// # Errors

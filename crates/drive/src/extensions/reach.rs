@@ -47,6 +47,11 @@ impl Chunk {
         self.bytes.0.iter().map(|segment| &segment[..])
     }
 
+    /// One of them.
+    pub(super) fn slice(&self, at: usize) -> Option<&[u8]> {
+        self.bytes.0.get(at).map(|segment| &segment[..])
+    }
+
     /// How many there are.
     pub fn len(&self) -> u64 {
         self.length
@@ -93,7 +98,7 @@ pub(super) struct Signals {
     is_to_end_soon: AtomicBool,
     /// Whether the extension has told that it is at work since that was asked last.
     is_at_work: AtomicBool,
-    /// Bytes that were handed over.
+    /// Bytes that were handed over, and zeros that were looked at besides.
     handed: AtomicU64,
     /// Bytes of the pieces that it has looked at, as far as it shows by what it asks for.
     looked_at: AtomicU64,
@@ -180,6 +185,11 @@ impl Reach {
     pub(super) fn begun(&self) {
         // Nobody waits for it any more, if that fails.
         self.asks.send(Ask::Begun).ok();
+    }
+
+    /// Tells that the extension looks at so many zeros behind the object's end, which nobody hands it.
+    pub(super) fn has_zeros(&self, count: u64) {
+        self.signals.handed.fetch_add(count, Ordering::Relaxed);
     }
 
     /// How many bytes the extension was handed so far.

@@ -34,6 +34,10 @@ impl Extension for Scan {
         Ok(Answer::memory_bytes(&checked, call.most) + packing::MEMORY_BYTES)
     }
 
+    fn looks_behind_end(&self) -> bool {
+        true
+    }
+
     fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
         let Request { file_bytes, checked, wish } = request(call)?;
         let most = packing::most(call, wish);

@@ -126,7 +126,8 @@ impl Job<'_> {
         let object_bytes = self.object_bytes;
         // It has at least what it asks for now to look at, and no more than the rest of the object, which may be a part of its file.
         let pieces = &self.call.pieces;
-        let now = bytes_before(pieces, object_bytes);
+        let end = if self.extension.looks_behind_end() { u64::MAX } else { object_bytes };
+        let now = bytes_before(pieces, end);
         let begin = pieces.first().map_or(0, |piece| piece.offset);
         let most = object_bytes.saturating_sub(begin).max(now);
         Need {
@@ -637,14 +638,19 @@ mod tests {
     #[test]
     fn what_is_left_is_no_more_and_no_less_than_it_can_be() {
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
-        let left = |told, offset, object_bytes| {
-            let mut job = Job { bytes_left: told, object_bytes, ..job(&checksum, b"") };
+        let scan: Arc<dyn Extension> = Arc::new(super::super::Scan);
+        let of = |extension, told, offset, object_bytes| {
+            let mut job = Job { bytes_left: told, object_bytes, ..job(extension, b"") };
             job.call.pieces = vec![ByteRange::new(offset, 100), ByteRange::new(offset + 500, 100)];
             job.need(1).bytes_left
         };
+        let left = |told, offset, object_bytes| of(&checksum, told, offset, object_bytes);
         assert_eq!((left(0, 1000, 5000), left(3000, 1000, 5000)), (200, 3000));
         assert_eq!((left(u64::MAX, 1000, 5000), left(7, 1000, 1550)), (4000, 150));
         assert_eq!((left(u64::MAX, 1000, 500), left(0, u64::MAX - 700, u64::MAX)), (0, 200));
+        // Zeros behind the end are nothing to one, and work for the other.
+        assert_eq!((left(0, 1000, 1550), of(&scan, 0, 1000, 1550)), (150, 200));
+        assert_eq!((of(&scan, u64::MAX, 1000, 500), of(&scan, 7, 1000, 5000)), (200, 200));
     }
 
     #[test]
