@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use nasd_protocol::drive::DriveControl;
 use nasd_protocol::encode_result;
+use nasd_protocol::limits::MAX_EXTENSION_JOBS;
 use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
     Events, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments,
@@ -384,13 +386,23 @@ fn on_more(names: &Namespace, procedure: Procedure, caller: &Caller, arguments: 
     }
 }
 
-/// Leaves the lists of partitions out where the answer would not fit a record's head.
+/// Leaves the lists of partitions out where the answer would not fit a record's head, and then jobs of extensions: of each
+/// drive as many, those that run first, stay.
 fn fit(mut status: CellStatus) -> CellStatus {
-    if to_bytes(&status).len() > MAX_HEAD_BYTES - 1024 {
-        let controls = status.drives.iter_mut().filter_map(|drive| drive.control.as_mut());
-        controls.for_each(|control| control.partitions.clear());
+    let is_long = |status: &CellStatus| to_bytes(status).len() > MAX_HEAD_BYTES - 1024;
+    if is_long(&status) {
+        controls(&mut status).for_each(|control| control.partitions.clear());
+    }
+    let mut most = MAX_EXTENSION_JOBS;
+    while most > 0 && is_long(&status) {
+        most /= 2;
+        controls(&mut status).for_each(|control| control.extension_work.jobs.truncate(most));
     }
     status
+}
+
+fn controls(status: &mut CellStatus) -> impl Iterator<Item = &mut DriveControl> {
+    status.drives.iter_mut().filter_map(|drive| drive.control.as_mut())
 }
 
 fn facts(config: &ManagerConfig) -> ServiceFacts {
@@ -527,4 +539,67 @@ fn read_through(way: &Forwarder, asked: &Asked<'_>, arguments: &[u8]) -> Reply {
         }
     };
     results_with(out.into_bytes(), data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::memory::MemoryDrives;
+    use nasd_protocol::drive::ExtensionJob;
+    use nasd_types::{DriveId, ObjectId, PartitionId};
+
+    fn job(drive: DriveId, job: u64) -> ExtensionJob {
+        ExtensionJob {
+            drive,
+            extension: 2,
+            partition: PartitionId(1),
+            object: ObjectId(1000),
+            object_bytes: 1 << 30,
+            job,
+            running: 0,
+            waiting: 1,
+            age: 1,
+            bytes_done: 0,
+            bytes_left: 1 << 30,
+            bytes_per_second: 0,
+            memory_bytes: 0,
+        }
+    }
+
+    /// Of a cell with so many drives, each with so many jobs.
+    fn status(drives: u64, jobs: usize) -> CellStatus {
+        let memory = MemoryDrives::new(drives);
+        let of_drive = |drive| {
+            let mut control = memory.drive_control(drive).unwrap();
+            control.extension_work.jobs = (0..jobs as u64).map(|at| job(drive, at)).collect();
+            let control = Some(control);
+            let address = "drive.example:7001".to_owned();
+            DriveStatus { drive, address, reachable: true, control, forwarded_bytes: 0 }
+        };
+        CellStatus {
+            cell: CellId([1; 16]),
+            volume: Name::new(b"home").unwrap(),
+            started: Timestamp(0),
+            drives: (1..=drives).map(|drive| of_drive(DriveId(drive))).collect(),
+            file_data_bytes: 0,
+            client_bytes_received: 0,
+            client_bytes_sent: 0,
+            requests: 0,
+        }
+    }
+
+    #[test]
+    fn a_status_with_many_jobs_fits() {
+        let few = status(4, MAX_EXTENSION_JOBS);
+        assert_eq!(fit(few.clone()), few);
+        for drives in [13, 30, 100] {
+            let many = status(drives, MAX_EXTENSION_JOBS);
+            assert!(to_bytes(&many).len() > MAX_HEAD_BYTES);
+            let fit = fit(many);
+            assert!(to_bytes(&fit).len() <= MAX_HEAD_BYTES - 1024, "{drives} drives");
+            let jobs = fit.drives.iter().filter_map(|drive| drive.control.as_ref());
+            let counts: Vec<usize> = jobs.map(|told| told.extension_work.jobs.len()).collect();
+            assert!(counts.iter().all(|count| *count == counts[0] && *count > 0), "{counts:?}");
+        }
+    }
 }
