@@ -18,8 +18,9 @@ use crate::sampling::{Compared, median};
 use crate::workload::{Bench, MIB, OBJECT_BYTES, Order, Reading, Until};
 use crate::{BenchError, Row};
 
-/// Scans that run while plain reads are measured, and while a short one waits.
+/// Scans that run while plain reads are measured.
 const SCANS: usize = 8;
+/// Scans that run while a short one waits, at least.
 const LONG: usize = 7;
 /// The share of their speed that plain reads are to keep.
 const KEPT: f64 = 0.5;
@@ -62,8 +63,14 @@ pub(super) fn beside_reads(bench: &Bench<'_>, name: &str) -> Result<Row, BenchEr
     Ok(Row::new(name, beside / alone, "times", KEPT, limit_name))
 }
 
+/// How many scans a short one waits behind, if the drive has a thread for each processor: none is to be left for it.
+fn long_scans(processors: usize) -> usize {
+    LONG.max(processors + 1)
+}
+
 /// A short scan that is begun behind long ones, and by itself. The ratio is that of what it may wait to what it does.
 pub(super) fn short_job(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let long = long_scans(thread::available_parallelism().map_or(1, usize::from));
     let (mut own, mut waited) = (Vec::new(), Vec::new());
     let scanned = AtomicU64::new(0);
     let short = || {
@@ -77,7 +84,7 @@ pub(super) fn short_job(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError
     };
     for _ in 0..ROUNDS {
         own.push(short()?);
-        let took = beside(LONG, bench, &scanned, || {
+        let took = beside(long, bench, &scanned, || {
             thread::sleep(SETTLE);
             short()
         })?;
@@ -88,7 +95,7 @@ pub(super) fn short_job(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError
     let longest = waits.iter().copied().fold(0.0, f64::max);
     let most = OWN_TIMES * own + BESIDES;
     let limit_name = format!(
-        "{OWN_TIMES} of its own {:.1} ms and 50 ms; behind {LONG}, the longest of {ROUNDS}; {:.1} in the middle",
+        "{OWN_TIMES} of its own {:.1} ms and 50 ms; behind {long}, the longest of {ROUNDS}; {:.1} in the middle",
         1e3 * own,
         1e3 * median(&mut waits.clone())
     );
@@ -185,4 +192,16 @@ fn plan() -> Plan {
     let count = Item { function: Function::Count, argument: None };
     let program = Aggregate { filter: Some(below), keys: Vec::new(), items: vec![count] };
     Plan { format, program: Program::Aggregate(program), options: Options::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_scan_finds_no_thread_free() {
+        for processors in 1..200 {
+            assert!(long_scans(processors) > processors && long_scans(processors) >= LONG);
+        }
+    }
 }
