@@ -92,6 +92,14 @@ impl Job {
         }
     }
 
+    /// See [`Jobs::left`].
+    fn left(&self, told: u64, looked_at: u64) -> u64 {
+        let done = self.bytes.saturating_add(looked_at);
+        let is_believed = done <= self.promised.saturating_add(self.promised / MORE);
+        let least = if is_believed { self.promised.saturating_sub(done) / MORE } else { done };
+        told.max(least)
+    }
+
     fn waits(&self) -> bool {
         self.waiting > 0 && self.running == 0
     }
@@ -175,7 +183,11 @@ impl Jobs {
 
     /// Bytes a second, as they were measured of the job, or else of all that its extension did; if they were.
     pub(super) fn speed(&self, name: &JobName) -> Option<f64> {
-        let own = self.known.get(name).filter(|job| job.bytes >= OWN_BYTES && job.seconds > 0.0);
+        self.speed_of(name, self.known.get(name))
+    }
+
+    fn speed_of(&self, name: &JobName, job: Option<&Job>) -> Option<f64> {
+        let own = job.filter(|job| job.bytes >= OWN_BYTES && job.seconds > 0.0);
         let own = own.map(|job| job.bytes as f64 / job.seconds);
         own.or_else(|| self.speeds.get(&name.extension).copied())
     }
@@ -184,16 +196,21 @@ impl Jobs {
     /// far more than it was to is taken to have as much left as that: its word says nothing.
     pub(super) fn left(&self, name: &JobName, told: u64, looked_at: u64) -> u64 {
         let left = told.saturating_sub(looked_at);
-        let Some(job) = self.known.get(name) else { return left };
-        let done = job.bytes.saturating_add(looked_at);
-        let is_believed = done <= job.promised.saturating_add(job.promised / MORE);
-        let least = if is_believed { job.promised.saturating_sub(done) / MORE } else { done };
-        left.max(least)
+        self.known.get(name).map_or(left, |job| job.left(left, looked_at))
+    }
+
+    /// Seconds of work that a job has left, less what waiting makes up for: with one look for it, as that is asked of each call
+    /// that waits.
+    pub(super) fn rank(&self, name: &JobName, told: u64, now: f64) -> f64 {
+        let job = self.known.get(name);
+        let left = job.map_or(told, |job| job.left(told, 0));
+        let credit = job.map_or(0.0, |job| job.credit(now).max(0.0));
+        seconds(left, self.speed_of(name, job)) - credit
     }
 
     /// How long a job takes for so many bytes.
     pub(super) fn seconds(&self, name: &JobName, bytes: u64) -> f64 {
-        bytes as f64 / self.speed(name).unwrap_or(FIRST_SPEED).max(1.0)
+        seconds(bytes, self.speed(name))
     }
 
     /// Seconds of work that a job's waiting makes up for, if one of its calls has run for so many since.
@@ -210,6 +227,10 @@ impl Jobs {
             self.known.retain(|_, job| is_open(job));
         }
     }
+}
+
+fn seconds(bytes: u64, speed: Option<f64>) -> f64 {
+    bytes as f64 / speed.unwrap_or(FIRST_SPEED).max(1.0)
 }
 
 #[cfg(test)]
@@ -245,6 +266,7 @@ mod tests {
         let (mut jobs, name) = (Jobs::default(), job(1, 1));
         jobs.came(name, 0, 10.0);
         assert_eq!(jobs.credit(&name, 14.0, 0.0), 2.0);
+        assert_eq!(jobs.rank(&name, 3_000_000_000, 14.0), 1.0);
         jobs.begun(&name, 14.0);
         assert_eq!(jobs.credit(&name, 20.0, 0.0), 2.0, "it does not wait");
         assert_eq!(jobs.credit(&name, 20.0, 0.5), 0.5);

@@ -152,8 +152,7 @@ impl<T> Queue<T> {
 
     /// Seconds of work that its job has still to do, less what waiting makes up for.
     fn rank(&self, waiting: &Waiting<T>, now: f64) -> f64 {
-        let job = &waiting.need.job;
-        self.seconds_left(&waiting.need, 0) - self.jobs.credit(job, now, 0.0)
+        self.jobs.rank(&waiting.need.job, waiting.need.bytes_left, now)
     }
 
     /// Whether somebody is to be put in front for having waited long.

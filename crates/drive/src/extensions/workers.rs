@@ -688,7 +688,7 @@ mod tests {
             }
             let (told, heard) = channel();
             let workers = &workers;
-            scope.spawn(move || told.send(answer(&workers, job(&checksum, &[0; 4]))));
+            scope.spawn(move || told.send(answer(workers, job(&checksum, &[0; 4]))));
             let heard = heard.recv_timeout(Duration::from_secs(10));
             // Whoever waits for ever would keep this test from its end.
             workers.shared.add_thread(&mut workers.shared.lock(), 1);
