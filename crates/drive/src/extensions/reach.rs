@@ -384,6 +384,47 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_to_be_begun_is_looked_at_less_often() {
+        let (reach, server) = pair(&[ByteRange::new(0, 50)], 1000);
+        let looks_of = || {
+            let looks = Cell::new(0);
+            let look = || {
+                looks.set(looks.get() + 1);
+                Look::GoOn
+            };
+            let patience = 5 * WAITING_TICK;
+            assert!(server.serve(patience, |_| Ok(Bytes::default()), look).is_none());
+            looks.get()
+        };
+        let waiting = looks_of();
+        reach.begun();
+        let begun = looks_of();
+        assert!(waiting <= 6 && begun > waiting, "{waiting} and {begun}");
+    }
+
+    #[test]
+    fn not_every_read_is_looked_at() {
+        const READS: usize = 2000;
+        let (mut reach, server) = pair(&[ByteRange::new(0, 50)], 1000);
+        let (looks, since) = (Cell::new(0), Instant::now());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..READS {
+                    reach.read(ByteRange::new(0, 50)).unwrap();
+                }
+                reach.end(told(50));
+            });
+            let look = || {
+                looks.set(looks.get() + 1);
+                Look::GoOn
+            };
+            server.serve(PATIENCE, |_| Ok(Bytes::default()), look);
+        });
+        let most = since.elapsed().as_millis() / BETWEEN_LOOKS.as_millis() + 1;
+        assert!((1..=most).contains(&looks.get()), "{} looks", looks.get());
+    }
+
+    #[test]
     fn what_can_not_be_read_is_told() {
         let (mut reach, server) = pair(&[ByteRange::new(0, 50)], 50);
         let asked = Mutex::new(Vec::new());
