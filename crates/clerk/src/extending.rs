@@ -1,6 +1,8 @@
 //! Passing calls through to extensions of drives (CMU-CS-97-118 section 3.4): a file's name and offsets become drives, objects
 //! and their pieces, with the capabilities that the file manager gives this clerk.
 
+use std::collections::VecDeque;
+
 use nasd_client::{Authority, ClientError, DriveClient, PendingExtend, interrupt};
 use nasd_protocol::Region;
 use nasd_protocol::drive::{ExtendArguments, Extended, ExtensionOutcome};
@@ -48,37 +50,81 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Has several drives work at once, each until it has looked at all that it has, or it is at an end. Nothing more is asked once this
-/// thread's waits are to end.
+/// thread's waits are to end. The parts of each drive follow each other.
 pub(crate) fn extend_all(
     call: &ExtensionCall,
     asked: Vec<Asked<'_>>,
 ) -> Result<Vec<ExtendedPart>, ClientError> {
-    // All of them are to work while the first is waited for.
-    let begun: Vec<PendingExtend<'_>> =
-        asked.iter().map(|asked| asked.begin(call).send()).collect();
-    let mut parts = Vec::with_capacity(asked.len());
-    for (mut asked, mut pending) in asked.into_iter().zip(begun) {
-        loop {
-            let (extended, data) = pending.wait();
-            let part = asked.part(extended?, data)?;
-            let rest = asked.regions.iter().flat_map(|row| row.from_position(part.position));
-            asked.regions = rest.collect();
-            let is_over = part.outcome != ExtensionOutcome::Done || asked.regions.is_empty();
-            parts.push(part);
-            if is_over {
-                break;
-            }
-            let server = || asked.client.address().to_owned();
-            interrupt::check()
-                .map_err(|_| ClientError::Interrupted { server: server(), may_have_run: true })?;
-            pending = asked.begin(call);
-        }
-    }
-    Ok(parts)
+    ask_all(call, asked)
 }
 
-impl<'a> Asked<'a> {
-    fn arguments(&self, call: &ExtensionCall) -> ExtendArguments {
+/// One who is asked until he has told all.
+trait Ask {
+    /// A call that is under way.
+    type Pending;
+
+    /// Asks him for what he has not yet told, and does not wait.
+    fn begin(&self, call: &ExtensionCall, bytes_left: u64) -> Self::Pending;
+
+    /// Waits for what he tells: that, and whether there is more.
+    fn end(&mut self, pending: Self::Pending) -> Result<(ExtendedPart, bool), ClientError>;
+}
+
+fn ask_all<A: Ask>(call: &ExtensionCall, asked: Vec<A>) -> Result<Vec<ExtendedPart>, ClientError> {
+    let mut bytes_left = call.bytes_left;
+    let mut parts: Vec<Vec<ExtendedPart>> = asked.iter().map(|_| Vec::new()).collect();
+    // All of them are to work while one is waited for.
+    let begun = asked.into_iter().enumerate().map(|(at, asked)| {
+        let pending = asked.begin(call, bytes_left);
+        (at, asked, pending)
+    });
+    let mut under_way: VecDeque<_> = begun.collect();
+    while let Some((at, mut asked, pending)) = under_way.pop_front() {
+        let (part, has_more) = asked.end(pending)?;
+        bytes_left = bytes_left.saturating_sub(part.bytes_done());
+        parts[at].push(part);
+        if has_more {
+            // Whoever has answered has nothing to do: he goes on before others are waited for, and is waited for behind them.
+            let pending = asked.begin(call, bytes_left);
+            under_way.push_back((at, asked, pending));
+        }
+    }
+    Ok(parts.into_iter().flatten().collect())
+}
+
+impl ExtendedPart {
+    /// Bytes of its pieces before its position.
+    fn bytes_done(&self) -> u64 {
+        let before = ByteRange::new(0, self.position);
+        self.pieces.iter().map(|piece| piece.intersection(&before).length).sum()
+    }
+}
+
+impl<'a> Ask for Asked<'a> {
+    type Pending = PendingExtend<'a>;
+
+    fn begin(&self, call: &ExtensionCall, bytes_left: u64) -> PendingExtend<'a> {
+        let (arguments, into) = (self.arguments(call, bytes_left), vec![0; call.most]);
+        self.client.begin_extend(self.authority, arguments, into).send()
+    }
+
+    fn end(&mut self, pending: PendingExtend<'a>) -> Result<(ExtendedPart, bool), ClientError> {
+        let (extended, data) = pending.wait();
+        let part = self.part(extended?, data)?;
+        self.regions =
+            self.regions.iter().flat_map(|row| row.from_position(part.position)).collect();
+        let has_more = part.outcome == ExtensionOutcome::Done && !self.regions.is_empty();
+        if has_more {
+            let server = || self.client.address().to_owned();
+            interrupt::check()
+                .map_err(|_| ClientError::Interrupted { server: server(), may_have_run: true })?;
+        }
+        Ok((part, has_more))
+    }
+}
+
+impl Asked<'_> {
+    fn arguments(&self, call: &ExtensionCall, bytes_left: u64) -> ExtendArguments {
         let (extension, revision) = call.extension;
         ExtendArguments {
             name: self.name,
@@ -87,14 +133,10 @@ impl<'a> Asked<'a> {
             extension,
             revision,
             job: call.job,
-            bytes_left: call.bytes_left,
+            bytes_left,
             most: u32::try_from(call.most).unwrap_or(u32::MAX),
             arguments: call.arguments.clone(),
         }
-    }
-
-    fn begin(&self, call: &ExtensionCall) -> PendingExtend<'a> {
-        self.client.begin_extend(self.authority, self.arguments(call), vec![0; call.most])
     }
 
     fn part(&self, extended: Extended, mut data: Vec<u8>) -> Result<ExtendedPart, ClientError> {
@@ -146,7 +188,72 @@ fn pieces_of(region: &Region) -> impl Iterator<Item = ByteRange> + use<> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    /// Has so many bytes in pieces of a hundred, and looks at one in each call.
+    struct InParts<'a> {
+        drive: u64,
+        rest: ByteRange,
+        /// Who was asked, and how many bytes were said to be left; nothing where he has answered.
+        log: &'a RefCell<Vec<(u64, Option<u64>)>>,
+    }
+
+    impl Ask for InParts<'_> {
+        type Pending = ();
+
+        fn begin(&self, _: &ExtensionCall, bytes_left: u64) {
+            self.log.borrow_mut().push((self.drive, Some(bytes_left)));
+        }
+
+        fn end(&mut self, (): ()) -> Result<(ExtendedPart, bool), ClientError> {
+            self.log.borrow_mut().push((self.drive, None));
+            let (pieces, position) = (vec![self.rest], self.rest.offset + 100);
+            self.rest = ByteRange::new(position, self.rest.length - 100);
+            let (drive, outcome) = (DriveId(self.drive), ExtensionOutcome::Done);
+            let part = ExtendedPart { drive, pieces, outcome, position, data: Vec::new() };
+            Ok((part, !self.rest.is_empty()))
+        }
+    }
+
+    #[test]
+    fn whoever_has_answered_goes_on_while_others_are_waited_for() {
+        let log = RefCell::default();
+        let asked = [(1, 300), (2, 200), (3, 100)].map(|(drive, length)| InParts {
+            drive,
+            rest: ByteRange::new(drive << 20, length),
+            log: &log,
+        });
+        let call = ExtensionCall {
+            extension: (77, 1),
+            rights: Rights::READ,
+            most: 10,
+            arguments: Vec::new(),
+            job: 5,
+            bytes_left: 600,
+        };
+        let parts = ask_all(&call, asked.into()).unwrap();
+        let order: Vec<(u64, u64)> =
+            parts.iter().map(|part| (part.drive.0, part.position & 0xfffff)).collect();
+        assert_eq!(order, [(1, 100), (1, 200), (1, 300), (2, 100), (2, 200), (3, 100)]);
+        let (begun, answered) = (Some, None);
+        let expected = [
+            (1, begun(600)),
+            (2, begun(600)),
+            (3, begun(600)),
+            (1, answered),
+            (1, begun(500)),
+            (2, answered),
+            (2, begun(400)),
+            (3, answered),
+            (1, answered),
+            (1, begun(200)),
+            (2, answered),
+            (1, answered),
+        ];
+        assert_eq!(log.into_inner(), expected);
+    }
 
     #[test]
     fn pieces_at_one_distance_are_a_row() {
