@@ -16,7 +16,7 @@ use nasd_protocol::limits::MAX_EXTENSION_BYTES;
 use nasd_protocol::packing::{WISH_BYTES, Wish, put_wish};
 use nasd_types::{ByteRange, Rights};
 
-use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::extending::{ExtendedPart, ExtensionCall, new_job};
 use crate::packing::{Answers, unpack_all};
 use crate::wire::{ExtensionOutcome, Interruptible, Interrupts};
 use crate::{ClerkError, OpenFile};
@@ -208,7 +208,7 @@ impl<J: Job> Chunks<J> {
             arguments: job.arguments(),
             job,
             sizes,
-            number: new_number(),
+            number: new_job(),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
@@ -517,15 +517,6 @@ pub(crate) fn are_whole(parts: impl Iterator<Item = (u64, u64, bool)>, range: By
     at == range.end()
 }
 
-/// Unlike those of other jobs, of this process or any other one: drawn by the system.
-fn new_number() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Keys of one thread follow each other, and the count makes up for that.
-    RandomState::new().hash_one((std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -543,11 +534,5 @@ mod tests {
         rest.learn(Asked::Told);
         rest.learn(Asked::Away);
         assert_eq!(rest.chunks, RESTS.0);
-    }
-
-    #[test]
-    fn numbers_of_jobs_are_drawn() {
-        let high: std::collections::BTreeSet<u64> = (0..100).map(|_| new_number() >> 32).collect();
-        assert!(high.len() > 90, "{}", high.len());
     }
 }

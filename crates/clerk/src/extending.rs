@@ -2,11 +2,22 @@
 //! and their pieces, with the capabilities that the file manager gives this clerk.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use nasd_client::{Authority, ClientError, DriveClient, PendingExtend, interrupt};
 use nasd_protocol::Region;
 use nasd_protocol::drive::{ExtendArguments, Extended, ExtensionOutcome};
 use nasd_types::{ByteRange, DriveId, ObjectName, Rights};
+
+use crate::wire::Interruptible;
+use crate::work_pool::caught;
+use crate::{Clerk, ClerkError, OpenFile};
+
+/// Ranges that are worked on at a time.
+const AT_A_TIME: usize = 8;
 
 /// What an extension is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +30,7 @@ pub struct ExtensionCall {
     pub most: usize,
     /// What it is told.
     pub arguments: Vec<u8>,
-    /// The same in all calls that are parts of one job.
+    /// The same in all calls that are parts of one job: as [`new_job`] draws it.
     pub job: u64,
     /// Bytes that the job has still to look at, at all drives together.
     pub bytes_left: u64,
@@ -47,6 +58,47 @@ pub(crate) struct Asked<'a> {
     pub(crate) drive: DriveId,
     pub(crate) name: ObjectName,
     pub(crate) regions: Vec<Region>,
+}
+
+/// The number of a job, unlike those of others, of this process or any other one: drawn by the system.
+pub fn new_job() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Keys of one thread follow each other, and the count makes up for that.
+    RandomState::new().hash_one((std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+impl Clerk {
+    /// Has an extension of the drives that have the bytes do something with ranges of several files, of any volumes (CMU-CS-97-118
+    /// section 3.4): what was told of each range, in their order, or why nothing was. The drives of up to eight ranges work side by side.
+    pub fn extend(
+        ranges: &[(&OpenFile, ByteRange)],
+        call: &ExtensionCall,
+    ) -> Vec<Result<Vec<ExtendedPart>, ClerkError>> {
+        let told: Vec<OnceLock<_>> = ranges.iter().map(|_| OnceLock::new()).collect();
+        let waiting = Mutex::new(ranges.iter().zip(&told));
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            while let Some(((file, range), told)) = next() {
+                // Nobody else has this one.
+                let _ = told.set(caught(|| file.extend(*range, call)));
+            }
+        };
+        // Whoever may end this thread's waits may end theirs.
+        let current = Interruptible::current();
+        let helper = || current.as_ref().map_or_else(work, |current| current.run(work));
+        thread::scope(|scope| {
+            for _ in 1..ranges.len().min(AT_A_TIME) {
+                let started = thread::Builder::new().name("extend".into());
+                if let Err(error) = started.spawn_scoped(scope, helper) {
+                    tracing::debug!(%error, "ranges are worked on by fewer threads");
+                    break;
+                }
+            }
+            work();
+        });
+        let missing = || Err(ClerkError::Protocol("a range was left out".to_owned()));
+        told.into_iter().map(|told| told.into_inner().unwrap_or_else(missing)).collect()
+    }
 }
 
 /// Has several drives work at once, each until it has looked at all that it has, or it is at an end. Nothing more is asked once this
@@ -253,6 +305,12 @@ mod tests {
             (1, answered),
         ];
         assert_eq!(log.into_inner(), expected);
+    }
+
+    #[test]
+    fn numbers_of_jobs_are_drawn() {
+        let high: std::collections::BTreeSet<u64> = (0..100).map(|_| new_job() >> 32).collect();
+        assert!(high.len() > 90, "{}", high.len());
     }
 
     #[test]

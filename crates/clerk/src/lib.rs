@@ -60,7 +60,7 @@ pub use backend::{Cell, Grant, Names, Objects, Sessions};
 pub use clerk::{Clerk, Entry};
 pub use copy::{Copied, CopyError};
 pub use error::ClerkError;
-pub use extending::{ExtendedPart, ExtensionCall};
+pub use extending::{ExtendedPart, ExtensionCall, new_job};
 pub use grepping::{FileGrep, FileGrepError, GrepPlan, Grepped};
 pub use hints::Hints;
 pub use names::Belief;

@@ -222,7 +222,8 @@ impl OpenFile {
     }
 
     /// Has an extension of the drives that have the bytes do something with a range of the file (CMU-CS-97-118 section 3.4):
-    /// what each has told, its parts in order. What is not data of the file does not come through here.
+    /// what each has told, its parts in order; nothing of an empty one. What is not data of the file does not come through here.
+    /// [`crate::Clerk::extend`] does it with several files at a time.
     ///
     /// # Errors
     ///
@@ -235,6 +236,9 @@ impl OpenFile {
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         self.check_mode(self.mode.read)?;
         self.check_mode(self.mode.write || !call.rights.contains(Rights::WRITE))?;
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
         self.file.extend(&self.core, &self.reader.slot, range, call)
     }
 

@@ -58,6 +58,11 @@ impl Interruptible {
         Interruptible { request, by }
     }
 
+    /// The one that may end this thread's waits, for other threads that do its work.
+    pub fn current() -> Option<Interruptible> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
     /// Runs `operation`, whose waits on this thread end when the request is interrupted.
     pub fn run<R>(&self, operation: impl FnOnce() -> R) -> R {
         let _restore = Restore(CURRENT.replace(Some(self.clone())));
@@ -67,7 +72,7 @@ impl Interruptible {
 
 /// Waits for `limit`: with `sleep`, if nobody may interrupt this thread's waits.
 pub(crate) fn pause_with(limit: Duration, sleep: impl FnOnce(Duration)) -> Result<(), Interrupted> {
-    let Some(current) = CURRENT.with_borrow(Clone::clone) else {
+    let Some(current) = Interruptible::current() else {
         sleep(limit);
         return Ok(());
     };

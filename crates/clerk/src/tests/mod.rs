@@ -4,6 +4,7 @@ mod appends;
 mod capabilities;
 mod chunks;
 mod copies;
+mod extends;
 mod failures;
 mod hints;
 mod listing;
