@@ -24,7 +24,7 @@ pub use hint::HintArguments;
 pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{
-    AttributeArguments, ExtendOptions, FileRange, ObjectCommand, ObjectPlace, RegionArguments,
+    AttributeArguments, ExtendOptions, FileRanges, ObjectCommand, ObjectPlace, RegionArguments,
 };
 pub use partition::{DriveArguments, KeyName, PartitionCommand};
 pub use scan::{FormatArguments, RecordFormat, ScanArguments};
@@ -137,14 +137,15 @@ pub enum Command {
         #[arg(required = true)]
         paths: Vec<String>,
     },
-    /// Have an extension of the drives that have a file's bytes do something with them; prints what each drive told.
+    /// Have an extension of the drives that have files' bytes do something with them; prints what each drive told.
     Extend {
-        /// VOLUME:/path.
-        path: String,
+        /// VOLUME:/path of each; one may be there several times, with other ranges.
+        #[arg(required = true)]
+        paths: Vec<String>,
         #[command(flatten)]
         extension: ExtendOptions,
         #[command(flatten)]
-        range: FileRange,
+        ranges: FileRanges,
     },
     /// Have the drives select from a structured file (CSV, JSON lines, fixed records), or sum it up, by SQL.
     Scan(ScanArguments),

@@ -208,3 +208,90 @@ fn an_extension_works_at_all_drives_of_a_file() {
         }
     }
 }
+
+/// What `nasd extend` tells, for scripts: paths, pieces and data of all parts.
+fn parts_of(cell: &TestCell, line: &[&str]) -> Vec<(String, Vec<(usize, usize)>, String)> {
+    let told = cell.nasd(&[&["extend"], line, &["--json"]].concat());
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let part = |part: &serde_json::Value| {
+        let text = |name: &str| part[name].as_str().unwrap().to_owned();
+        let pieces = part["pieces"].as_array().unwrap().iter();
+        let number = |piece: &serde_json::Value, name: &str| piece[name].as_u64().unwrap() as usize;
+        let pieces = pieces.map(|piece| (number(piece, "offset"), number(piece, "length")));
+        (text("path"), pieces.collect(), text("data"))
+    };
+    told["parts"].as_array().unwrap().iter().map(part).collect()
+}
+
+/// The drives of all files work; what they tell is told apart by the file, and by the range where one is named twice.
+#[test]
+fn an_extension_works_at_the_drives_of_several_files() {
+    for (drives, stripe) in kinds() {
+        let cell = TestCell::start(&CellOptions::striped(drives, stripe));
+        let files = [("a", noise(1, 3 << 20)), ("b", noise(2, 100)), ("c", noise(3, 5_000_000))];
+        for (name, bytes) in &files {
+            fs::write(cell.path(name), bytes).unwrap();
+        }
+        let paths = ["main:/a", "main:/c", "main:/b", "main:/a"];
+        for (options, ranges) in [
+            (&[][..], [(0, 3 << 20), (0, 5_000_000), (0, 100), (0, 3 << 20)]),
+            (&["--offset", "10"], [(10, 3 << 20), (10, 5_000_000), (10, 100), (10, 3 << 20)]),
+            (
+                &["--length=1M", "--length=7", "--length=8", "--length=9", "--offset=1"],
+                [(1, (1 << 20) + 1), (1, 8), (1, 9), (1, 10)],
+            ),
+        ] {
+            let rest = [&["checksum", "--arguments", "00000000"], options].concat();
+            let parts = parts_of(&cell, &[&paths[..], &rest].concat());
+            let mut parts = parts.into_iter().peekable();
+            for (path, (begin, end)) in paths.iter().zip(ranges) {
+                let bytes = &files.iter().find(|(name, _)| path.ends_with(name)).unwrap().1;
+                let mut left = end - begin;
+                while left > 0 {
+                    let (of, pieces, data) = parts.next().unwrap();
+                    assert_eq!(of, *path, "{stripe}");
+                    let sum = |&(at, count): &(usize, usize)| {
+                        assert!(begin <= at && at + count <= end, "{stripe}: {at}+{count}");
+                        left -= count;
+                        format!("{:08x}", crc32c::crc32c(&bytes[at..at + count]))
+                    };
+                    assert_eq!(data, pieces.iter().map(sum).collect::<String>(), "{stripe}");
+                }
+            }
+            assert_eq!(parts.next(), None, "{stripe}");
+        }
+    }
+}
+
+#[test]
+fn an_extension_is_found_by_what_the_drives_list() {
+    let cell = TestCell::start(&CellOptions::striped(2, "raid0"));
+    fs::write(cell.path("a"), noise(1, 100)).unwrap();
+    fs::write(cell.path("b"), noise(2, 100)).unwrap();
+    // It is called by its name like any other one, and takes a number of four bytes.
+    for name in ["cancel", "5"] {
+        let parts = parts_of(&cell, &["main:/a", name, "--arguments", "00000001"]);
+        assert_eq!(parts, [("main:/a".to_owned(), vec![(0, 100)], String::new())]);
+    }
+    for (line, words) in [
+        ("main:/a spell", &["no extension `spell`", "checksum", "prefetch"][..]),
+        ("main:/a 77", &["no extension `77`", "checksum"]),
+        ("main:/a checksum --revision 9", &["main:/a", "no such extension"]),
+        ("main:/a main:/b checksum", &["main:/a: extension 1", "\nmain:/b: extension 1"]),
+        ("main:/a main:/nothing checksum", &["main:/nothing"]),
+        ("main:/a checksum --offset 1 --offset 2", &["1 files and 2 --offset"]),
+    ] {
+        let words_of_line: Vec<&str> = ["extend"].into_iter().chain(line.split(' ')).collect();
+        let output = cell.nasd(&words_of_line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{line}: {said}");
+        words.iter().for_each(|word| assert!(said.contains(word), "{line}: {said}"));
+    }
+    // With other files their names are told, and of one that there is nothing of there is nothing.
+    fs::write(cell.path("empty"), "").unwrap();
+    let line = ["extend", "main:/b", "main:/empty", "main:/a", "checksum", "--arguments=00000000"];
+    let told = String::from_utf8(cell.nasd(&line).stdout).unwrap();
+    let names: Vec<&str> = told.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["main:/b", "main:/a"], "{told}");
+}

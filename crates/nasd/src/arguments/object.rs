@@ -4,10 +4,12 @@ use super::parse_size;
 use super::partition::{DriveArguments, parse_identifier, parse_partition};
 use clap::{Args, Subcommand, ValueEnum};
 use nasd_protocol::Region;
+use nasd_protocol::drive::Extension;
 use nasd_types::{
     FS_SPECIFIC_BYTES, FsSpecific, ObjectId, PartitionId, Rights, SeekTarget, Timestamp,
 };
 use nasd_types::{ObjectName, SetAttributes};
+use std::fmt::Display;
 
 /// `nasd object`.
 #[derive(Debug, Subcommand)]
@@ -236,27 +238,67 @@ pub struct ExtendOptions {
     /// What it is told, in hexadecimal.
     #[arg(long, value_name = "HEX", default_value = "", value_parser = parse_bytes)]
     pub arguments: Bytes,
-    /// It may write too.
+    /// Show the drive the right to write, too, for an extension that demands it; none gets to write yet.
     #[arg(long)]
     pub write: bool,
 }
 
 impl ExtendOptions {
-    /// What it may do.
+    /// Which rights it is shown.
     pub fn rights(&self) -> Rights {
         if self.write { Rights::READ | Rights::WRITE } else { Rights::READ }
     }
+
+    /// Its number and revision, where both were said.
+    pub fn numbers(&self) -> Option<(u32, u32)> {
+        Some((self.extension.parse().ok()?, self.revision?))
+    }
+
+    /// Its number and revision among those that a drive lists.
+    ///
+    /// # Errors
+    /// Says what the drive has instead.
+    pub fn among(&self, known: &[Extension], drive: &dyn Display) -> Result<(u32, u32), String> {
+        let is_meant = |known: &&Extension| {
+            self.extension == known.name || self.extension.parse() == Ok(known.number)
+        };
+        let found = known.iter().find(is_meant).ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|known| &known.name[..]).collect();
+            let (wanted, names) = (&self.extension, names.join(", "));
+            format!("drive {drive} has no extension `{wanted}`; it has: {names}")
+        })?;
+        Ok((found.number, self.revision.unwrap_or(found.revision)))
+    }
 }
 
-/// Which bytes of a file.
+/// Which bytes of files.
 #[derive(Debug, Clone, Args)]
-pub struct FileRange {
-    /// The first one.
-    #[arg(long, default_value = "0", value_parser = parse_size)]
-    pub offset: u64,
-    /// How many; up to the end of the file if that is not said.
+pub struct FileRanges {
+    /// The first one; once, or once for each file.
     #[arg(long, value_parser = parse_size)]
-    pub length: Option<u64>,
+    pub offset: Vec<u64>,
+    /// How many; up to the end of the file if that is not said, or there are fewer. Once, or once for each file.
+    #[arg(long, value_parser = parse_size)]
+    pub length: Vec<u64>,
+}
+
+impl FileRanges {
+    /// Of so many files: where each range begins, and how long it is at most.
+    ///
+    /// # Errors
+    /// Says which option there is too often, or not often enough.
+    pub fn of(&self, files: usize) -> Result<Vec<(u64, Option<u64>)>, String> {
+        for (option, given) in [("--offset", self.offset.len()), ("--length", self.length.len())] {
+            if given > 1 && given != files {
+                return Err(format!(
+                    "there are {files} files and {given} {option}: give one, or one for each file"
+                ));
+            }
+        }
+        let of = |given: &[u64], at: usize| given.get(at).or(given.first()).copied();
+        let range = |at| (of(&self.offset, at).unwrap_or(0), of(&self.length, at));
+        Ok((0..files).map(range).collect())
+    }
 }
 
 /// Bytes that were written in hexadecimal.

@@ -63,8 +63,8 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Rm { recursive, yes, paths } => files::rm(&open()?, &paths, recursive, yes),
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
         Command::Stat { path } => files::stat(&open()?, &path, json),
-        Command::Extend { path, extension, range } => {
-            files::extend(&open()?, &path, &extension, &range, json)
+        Command::Extend { paths, extension, ranges } => {
+            files::extend(&open()?, &paths, &extension, &ranges, json)
         }
         Command::Scan(arguments) => files::scan(&open()?, &arguments, json),
         Command::Hint(arguments) => hint::hint(&arguments),

@@ -1,99 +1,156 @@
-//! `nasd extend`: has an extension of the drives that have a file's bytes do something with them (CMU-CS-97-118
+//! `nasd extend`: has an extension of the drives that have files' bytes do something with them (CMU-CS-97-118
 //! section 3.4), and prints what each of them told.
 
-use super::{Session, at, parse};
-use crate::arguments::{ExtendOptions, FileRange};
+use super::{CellPath, Session, at, parse};
+use crate::arguments::{ExtendOptions, FileRanges};
 use crate::commands::Outcome;
 use crate::output::{self, say};
 use nasd_cell::Cell;
-use nasd_clerk::{ExtendedPart, ExtensionCall, ExtensionOutcome, OpenMode};
-use nasd_drive::Checksum;
-use nasd_types::{ByteRange, Rights};
+use nasd_clerk::{
+    Clerk, ClerkError, ExtendedPart, ExtensionCall, ExtensionOutcome, OpenFile, OpenMode, new_job,
+};
+use nasd_types::{ByteRange, DriveId, Rights};
 use serde_json::{Value, json};
-
-/// Extensions that every drive of this version has, by name.
-const KNOWN: [(&str, (u32, u32)); 3] = [
-    ("checksum", (Checksum::NUMBER, Checksum::REVISION)),
-    ("scan", (nasd_filter::remote::EXTENSION, nasd_filter::remote::REVISION)),
-    ("grep", (nasd_grep::remote::EXTENSION, nasd_grep::remote::REVISION)),
-];
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 
 /// Most bytes that a drive tells at a time.
 const MOST: usize = 1 << 20;
 
-/// `nasd extend`.
+/// A file, and what of it is meant.
+struct Target {
+    path: CellPath,
+    file: OpenFile,
+    range: ByteRange,
+}
+
+/// `nasd extend`. What is told of some files is printed, also where others fail.
 ///
 /// # Errors
 /// A path that is no file, an extension that the drives lack, or what it says against the arguments or the data.
 pub fn extend(
     cell: &Cell,
-    text: &str,
+    paths: &[String],
     options: &ExtendOptions,
-    range: &FileRange,
+    ranges: &FileRanges,
     as_json: bool,
 ) -> Outcome {
-    let path = parse(text)?;
-    let session = Session::open(cell, &path)?;
-    let entry = session.resolve(&path)?;
-    let rights = options.rights();
-    let mode = OpenMode { read: true, write: rights.contains(Rights::WRITE) };
-    let opened = session.clerk.open_known(&session.caller, &entry, mode);
-    let (file, _) = opened.map_err(|error| at(&path, error))?;
-    let size = file.size();
-    let rest = size.saturating_sub(range.offset);
-    let range = ByteRange::new(range.offset, range.length.map_or(rest, |length| length.min(rest)));
+    let (sessions, targets) = open(cell, paths, options.rights(), ranges)?;
     let call = ExtensionCall {
-        extension: number_of(options)?,
-        rights,
+        extension: find_extension(&sessions, &targets, options)?,
+        rights: options.rights(),
         most: MOST,
         arguments: options.arguments.0.clone(),
-        job: std::process::id().into(),
-        bytes_left: range.length,
+        job: new_job(),
+        bytes_left: targets.iter().map(|target| target.range.length).sum(),
     };
-    let parts = match range.is_empty() {
-        true => Vec::new(),
-        false => file.extend(range, &call).map_err(|error| at(&path, error))?,
-    };
-    if let Some(bad) = parts.iter().find(|part| part.outcome != ExtensionOutcome::Done) {
-        let (number, text) = (call.extension.0, String::from_utf8_lossy(&bad.data));
-        let place = match bad.outcome {
-            ExtensionOutcome::Failed => format!("at byte {}: ", bad.position),
-            _ => String::new(),
-        };
-        return Err(
-            format!("{path}: extension {number} of drive {}: {place}{text}", bad.drive).into()
-        );
+    let asked: Vec<_> = targets.iter().map(|target| (&target.file, target.range)).collect();
+    let answers = Clerk::extend(&asked, &call);
+    let (mut told, mut failures) = (Vec::new(), Vec::new());
+    for (target, answer) in targets.iter().zip(answers) {
+        match done(target, answer, call.extension.0) {
+            Ok(parts) => told.extend(parts.into_iter().map(|part| (&target.path, part))),
+            Err(failure) => failures.push(failure),
+        }
     }
-    if as_json {
-        return output::json(&json!({ "parts": parts.iter().map(facts).collect::<Vec<_>>() }));
+    if failures.is_empty() || !told.is_empty() {
+        show(&told, paths.len() > 1, as_json)?;
     }
-    for part in &parts {
-        let pieces: Vec<String> =
-            looked_at(part).map(|piece| format!("{}+{}", piece.offset, piece.length)).collect();
-        say!("drive {}  {}  {}", part.drive, pieces.join(","), hex(&part.data));
-    }
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
 }
 
-fn number_of(options: &ExtendOptions) -> Result<(u32, u32), String> {
-    let known = KNOWN.iter().find(|(name, (number, _))| {
-        *name == options.extension || options.extension.parse() == Ok(*number)
-    });
-    match (known, options.extension.parse(), options.revision) {
-        (Some((_, (number, _))), _, Some(revision)) => Ok((*number, revision)),
-        (Some((_, extension)), _, None) => Ok(*extension),
-        (None, Ok(number), Some(revision)) => Ok((number, revision)),
-        (None, Ok(number), None) => {
-            Err(format!("of extension {number} nothing is known here: add --revision"))
+/// Opens all files; the sessions with their volumes too.
+fn open(
+    cell: &Cell,
+    paths: &[String],
+    rights: Rights,
+    ranges: &FileRanges,
+) -> Result<(BTreeMap<String, Session>, Vec<Target>), Box<dyn Error>> {
+    let ranges = ranges.of(paths.len())?;
+    let (mut sessions, mut targets) = (BTreeMap::new(), Vec::new());
+    for (text, (offset, length)) in paths.iter().zip(ranges) {
+        let path = parse(text)?;
+        if !sessions.contains_key(path.volume()) {
+            sessions.insert(path.volume().to_owned(), Session::open(cell, &path)?);
         }
-        (None, Err(_), _) => {
-            let names = KNOWN.map(|(name, _)| name).join(", ");
-            let wanted = &options.extension;
-            Err(format!(
-                "no extension `{wanted}` is known here: write its number, or one of {names}"
-            ))
+        let session = &sessions[path.volume()];
+        let entry = session.resolve(&path)?;
+        let mode = OpenMode { read: true, write: rights.contains(Rights::WRITE) };
+        let opened = session.clerk.open_known(&session.caller, &entry, mode);
+        let (file, _) = opened.map_err(|error| at(&path, error))?;
+        let rest = file.size().saturating_sub(offset);
+        let range = ByteRange::new(offset, length.map_or(rest, |length| length.min(rest)));
+        targets.push(Target { path, file, range });
+    }
+    Ok((sessions, targets))
+}
+
+/// The extension that is meant: by its number and revision, or as the drives of all files list it.
+fn find_extension(
+    sessions: &BTreeMap<String, Session>,
+    targets: &[Target],
+    options: &ExtendOptions,
+) -> Result<(u32, u32), Box<dyn Error>> {
+    if let Some(numbers) = options.numbers() {
+        return Ok(numbers);
+    }
+    let mut found = BTreeSet::new();
+    for (volume, session) in sessions {
+        let of_volume = targets.iter().filter(|target| target.path.volume() == volume);
+        let drives: BTreeSet<DriveId> =
+            of_volume.map(|target| target.file.handle().drive).collect();
+        let status = session.clerk.status(&session.caller);
+        let status = status.map_err(|error| format!("can't ask what drives can do: {error}"))?;
+        for drive in drives {
+            let told = status.drives.iter().find(|told| told.drive == drive);
+            let control = told.and_then(|told| told.control.as_ref());
+            let control = control.ok_or_else(|| {
+                format!(
+                    "drive {drive} does not tell what it can do: write the extension's number, and add --revision"
+                )
+            })?;
+            found.insert(options.among(&control.extensions, &drive)?);
         }
     }
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        _ => Err("the files' drives have other extensions of that name: write its number, and add --revision".into()),
+    }
+}
+
+/// All that drives told of a file, or why that is not all.
+fn done(
+    target: &Target,
+    answer: Result<Vec<ExtendedPart>, ClerkError>,
+    number: u32,
+) -> Result<Vec<ExtendedPart>, String> {
+    let path = &target.path;
+    let parts = answer.map_err(|error| at(path, error).to_string())?;
+    let Some(bad) = parts.iter().find(|part| part.outcome != ExtensionOutcome::Done) else {
+        return Ok(parts);
+    };
+    let text = String::from_utf8_lossy(&bad.data);
+    let place = match bad.outcome {
+        ExtensionOutcome::Failed => format!("at byte {}: ", bad.position),
+        _ => String::new(),
+    };
+    Err(format!("{path}: extension {number} of drive {}: {place}{text}", bad.drive))
+}
+
+/// Prints what was told; with `names`, of which file.
+fn show(told: &[(&CellPath, ExtendedPart)], names: bool, as_json: bool) -> Outcome {
+    if as_json {
+        let parts: Vec<Value> = told.iter().map(|(path, part)| facts(path, part)).collect();
+        return output::json(&json!({ "parts": parts }));
+    }
+    for (path, part) in told {
+        let pieces: Vec<String> =
+            looked_at(part).map(|piece| format!("{}+{}", piece.offset, piece.length)).collect();
+        let name = if names { format!("{path}  ") } else { String::new() };
+        say!("{name}drive {}  {}  {}", part.drive, pieces.join(","), hex(&part.data));
+    }
+    Ok(())
 }
 
 /// The pieces that a part is about: those before its position.
@@ -103,11 +160,12 @@ fn looked_at(part: &ExtendedPart) -> impl Iterator<Item = ByteRange> {
     pieces.filter(|piece| !piece.is_empty())
 }
 
-fn facts(part: &ExtendedPart) -> Value {
+fn facts(path: &CellPath, part: &ExtendedPart) -> Value {
     let pieces = looked_at(part)
         .map(|piece| json!({ "offset": piece.offset, "length": piece.length }))
         .collect::<Vec<_>>();
-    json!({ "drive": part.drive.0, "pieces": pieces, "data": hex(&part.data) })
+    let (path, data) = (path.to_string(), hex(&part.data));
+    json!({ "path": path, "drive": part.drive.0, "pieces": pieces, "data": data })
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -4,6 +4,7 @@ use super::Target;
 use crate::arguments::{ExtendOptions, RegionArguments};
 use crate::commands::Outcome;
 use crate::output;
+use nasd_clerk::new_job;
 use nasd_protocol::Region;
 use nasd_protocol::drive::{ExtendArguments, Extended, ExtensionOutcome};
 use nasd_protocol::limits::MAX_TRANSFER_BYTES;
@@ -32,7 +33,7 @@ impl Target {
             rights: options.rights(),
             extension: number,
             revision,
-            job: std::process::id().into(),
+            job: new_job(),
             bytes_left: 0,
             most: MAX_TRANSFER_BYTES as u32,
             arguments: options.arguments.0.clone(),
@@ -92,20 +93,11 @@ impl Target {
     /// The extension that is meant: by its number and revision, or as the drive lists it.
     fn find_extension(&self, options: &ExtendOptions) -> Result<(u32, u32), Box<dyn Error>> {
         let Target { session, name } = self;
-        if let (Ok(number), Some(revision)) = (options.extension.parse(), options.revision) {
-            return Ok((number, revision));
+        if let Some(numbers) = options.numbers() {
+            return Ok(numbers);
         }
         let control = session.client.drive_control(&session.authority, name.partition);
         let known = control.map_err(session.failed("list the extensions"))?.extensions;
-        let is_meant = |number: u32, name: &str| {
-            options.extension == name || options.extension.parse() == Ok(number)
-        };
-        let found = known.iter().find(|known| is_meant(known.number, &known.name));
-        let found = found.ok_or_else(|| {
-            let names: Vec<&str> = known.iter().map(|known| &known.name[..]).collect();
-            let (wanted, names) = (&options.extension, names.join(", "));
-            format!("drive {} has no extension `{wanted}`; it has: {names}", session.name)
-        })?;
-        Ok((found.number, options.revision.unwrap_or(found.revision)))
+        Ok(options.among(&known, &session.name)?)
     }
 }
