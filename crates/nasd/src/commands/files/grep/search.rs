@@ -10,6 +10,7 @@ use nasd_clerk::{
     Caller, Clerk, FileGrep, FileHandle, FileType, GrepPlan, Grepped, OpenMode, Route, ScanOptions,
     Work,
 };
+use nasd_grep::Line;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -174,7 +175,9 @@ fn work(waiting: &Mutex<Receiver<Job>>, task: Task<'_>) {
             continue;
         }
         let end = match job.search(task) {
-            Ok(end) => end,
+            Ok(Some(end)) => end,
+            // There is nobody to be told.
+            Ok(None) => continue,
             Err(error) => Searched::Failed(format!("{}: {error}", job.path)),
         };
         // Who prints may have had enough.
@@ -183,17 +186,24 @@ fn work(waiting: &Mutex<Receiver<Job>>, task: Task<'_>) {
 }
 
 impl Job {
-    fn search(&self, task: Task<'_>) -> Result<Searched, Box<dyn Error>> {
+    /// What its file's end is, if it comes to that before all is over.
+    fn search(&self, task: Task<'_>) -> Result<Option<Searched>, Box<dyn Error>> {
         let (clerk, caller): (&Clerk, &Arc<Caller>) = (&self.session.clerk, &self.session.caller);
         let (file, _) = clerk.open(caller, self.handle, OpenMode::READ)?;
-        let grep = FileGrep::start(Arc::new(file), task.plan, task.options)?;
+        let mut grep = FileGrep::start(Arc::new(file), task.plan, task.options)?;
         let mut shown = Shown::new(task.show, &self.path);
-        let grepped = grep.finish(&mut |line| {
+        let mut give = |line: Line<'_>| {
             if let Some(lines) = shown.line(line) {
                 let _ = self.to.send(Searched::Lines(lines));
             }
-        });
-        let grepped: Grepped = match grepped {
+        };
+        let searched = match go_on(task.is_over, || grep.next_lines(&mut give)) {
+            // Drives are told to give up what they do for it.
+            Ok(false) => return Ok(None),
+            Ok(true) => grep.finish(&mut give),
+            Err(error) => Err(error),
+        };
+        let grepped: Grepped = match searched {
             Ok(grepped) => grepped,
             Err(error) => {
                 // What was found before is right.
@@ -211,6 +221,40 @@ impl Job {
                 let _ = self.to.send(Searched::Lines(rest));
             }
         }
-        Ok(Searched::Done { work: grepped.work, is_found: grepped.selected > 0 })
+        Ok(Some(Searched::Done { work: grepped.work, is_found: grepped.selected > 0 }))
+    }
+}
+
+/// Does part after part as long as there are more; whether it has come to the last one before all was over.
+fn go_on<E>(is_over: &AtomicBool, mut part: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+    while part()? {
+        if is_over.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_under_way_is_left_when_all_is_over() {
+        let (is_over, mut parts) = (AtomicBool::new(false), 0);
+        let gone_on = go_on(&is_over, || {
+            parts += 1;
+            is_over.store(parts == 3, Ordering::Relaxed);
+            Ok::<_, ()>(parts < 100)
+        });
+        assert_eq!((gone_on, parts), (Ok(false), 3));
+        // What came to its end is told all the same.
+        let mut parts = 0;
+        let gone_on = go_on(&is_over, || {
+            parts += 1;
+            Ok::<_, ()>(false)
+        });
+        assert_eq!((gone_on, parts), (Ok(true), 1));
+        assert_eq!(go_on(&is_over, || Err("a failure")), Err("a failure"));
     }
 }
