@@ -7,13 +7,15 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use support::beside::Beside;
 use support::{
     CellOptions, TestCell, feed, finish, free_ports, nasd, noise, scratch, signal, sync_tree, text,
-    wait_for_exit,
+    wait_for_exit, wait_until,
 };
 
 const FILES: usize = 300;
@@ -93,6 +95,35 @@ fn hints_are_good_while_it_runs_and_it_can_be_stopped() {
     // It holds nothing that keeps the mount from going.
     let mut cell = cell;
     cell.stop();
+}
+
+/// Bytes that a mount has had from drives, as it tells at this socket.
+fn fetched(socket: &Path) -> u64 {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let name = "nasd_clerk_fetched_bytes_total ";
+    text.lines().find_map(|line| line.strip_prefix(name)).map_or(0, |bytes| bytes.parse().unwrap())
+}
+
+#[test]
+fn what_is_written_bit_by_bit_is_told_as_it_comes() {
+    let (cell, _) = cell_with_files();
+    let socket = cell.directory.path().join("metrics");
+    let options = format!("metrics={}", socket.display());
+    let beside = Beside::mount_as(&cell, "beside", &["-o", &options]);
+    wait_until("the metrics", || socket.exists());
+    let mut command = nasd();
+    command.arg("hint").arg(beside.at.join("set")).args(["--list", "-"]).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // Far less than is told at a time, and who writes it is in the middle of a line.
+    input.write_all(&list().as_bytes()[..1000]).unwrap();
+    wait_until("it is fetched, and nobody has asked for it", || fetched(&socket) > 400_000);
+    signal(child.id(), "TERM");
+    wait_for_exit(&mut child);
+    drop(input);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -52,12 +52,15 @@ pub fn hint(arguments: &HintArguments) -> Outcome {
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
 }
 
-fn open_list(list: &Path) -> Result<Box<dyn BufRead + Send>, Box<dyn Error>> {
+/// Lines as somebody writes them, now or long ago.
+type List = BufReader<Box<dyn Read + Send>>;
+
+fn open_list(list: &Path) -> Result<List, Box<dyn Error>> {
     if list == Path::new("-") {
-        return Ok(Box::new(BufReader::new(io::stdin())));
+        return Ok(BufReader::new(Box::new(io::stdin())));
     }
     let file = File::open(list).map_err(|error| format!("{}: {error}", list.display()))?;
-    Ok(Box::new(BufReader::new(file)))
+    Ok(BufReader::new(Box::new(file)))
 }
 
 struct Telling {
@@ -68,27 +71,46 @@ struct Telling {
 
 impl Telling {
     /// Tells all lines of a list, as there is room for them; how many.
-    fn tell_all(&self, list: Box<dyn BufRead + Send>) -> Result<u64, Box<dyn Error>> {
-        let (mut request, mut count) = (HintRequest::default(), 0);
-        for line in list.split(b'\n') {
-            let line = line.map_err(|error| format!("the list can't be read: {error}"))?;
-            if line.is_empty() {
-                continue;
+    fn tell_all(&self, mut list: List) -> Result<u64, Box<dyn Error>> {
+        let (mut request, mut count, mut line) = (HintRequest::default(), 0, Vec::new());
+        loop {
+            line.clear();
+            let read = list.read_until(b'\n', &mut line);
+            if read.map_err(|error| format!("the list can't be read: {error}"))? == 0 {
+                break;
             }
-            count += 1;
-            let (path, range) = self.parse(&line).ok_or_else(|| {
-                let text = line.escape_ascii();
-                format!("line {count} of the list is not `OFFSET LENGTH PATH`: {text}")
-            })?;
-            if !request.push(path, range) {
+            let text = line.strip_suffix(b"\n").unwrap_or(&line);
+            if !text.is_empty() {
+                count += 1;
+                self.push(text, count, &mut request)?;
+            }
+            // Whoever writes the list may take his time with the next line.
+            if !list.buffer().contains(&b'\n') {
                 self.tell(&mut request)?;
-                if !request.push(path, range) {
-                    return Err(format!("line {count} of the list is too long").into());
-                }
             }
         }
         self.tell(&mut request)?;
         Ok(count)
+    }
+
+    /// Puts a line into a request; one that is full is told.
+    fn push(
+        &self,
+        line: &[u8],
+        count: u64,
+        request: &mut HintRequest,
+    ) -> Result<(), Box<dyn Error>> {
+        let (path, range) = self.parse(line).ok_or_else(|| {
+            let text = line.escape_ascii();
+            format!("line {count} of the list is not `OFFSET LENGTH PATH`: {text}")
+        })?;
+        if !request.push(path, range) {
+            self.tell(request)?;
+            if !request.push(path, range) {
+                return Err(format!("line {count} of the list is too long").into());
+            }
+        }
+        Ok(())
     }
 
     fn parse<'l>(&self, line: &'l [u8]) -> Option<(&'l [u8], Option<ByteRange>)> {
