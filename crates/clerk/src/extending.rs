@@ -26,7 +26,7 @@ pub struct ExtensionCall {
     pub extension: (u32, u32),
     /// What it is to be allowed: no more than the file is open for.
     pub rights: Rights,
-    /// Most bytes that each drive may tell in one answer.
+    /// Most bytes that each drive may tell in one answer: no more than one has (4 MiB).
     pub most: usize,
     /// What it is told.
     pub arguments: Vec<u8>,

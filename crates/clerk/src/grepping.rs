@@ -8,6 +8,7 @@ use nasd_grep::{
     Bounds, Give, Join, JoinError, Line, Matcher, Next, Pattern, PatternError, Search, SearchError,
     Wanted,
 };
+use nasd_protocol::limits::MAX_TRANSFER_BYTES;
 use nasd_types::ByteRange;
 use thiserror::Error;
 
@@ -18,8 +19,8 @@ use crate::{ClerkError, OpenFile, ScanOptions, Work};
 /// Chunks of which lines are wanted: of the first ones nearly as many bytes may come back.
 const LINES: Sizes = Sizes { first: 16 << 20, most: 64 << 20 };
 
-/// Bytes of lines that each drive may tell in one answer.
-const LINE_BYTES: usize = 8 << 20;
+/// Bytes of lines that each drive may tell in one answer. No drive is asked for more than one has.
+const LINE_BYTES: usize = MAX_TRANSFER_BYTES;
 
 /// The same where lines are only counted.
 const COUNT_BYTES: usize = 2 << 20;

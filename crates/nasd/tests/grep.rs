@@ -96,9 +96,12 @@ fn drives_find_what_grep_finds() {
             compare(&cell, &directory, options, &["log", "other"]);
         }
         let path = "main:/log";
-        let (_, _, said) = nasd(&cell, &["-c", "error", path, "--stats"]);
-        assert!(said.contains(&format!("looked at {} bytes", text.len())), "{said}");
-        assert!(said.contains(" 0 were read"), "{said}");
+        // Drives do it, whether lines are wanted or how many there are.
+        for options in [&["-c", "error"][..], &["-n", "the last one"], &["-o", "[0-9]+ error"]] {
+            let (_, _, said) = nasd(&cell, &[options, &[path, "--stats"]].concat());
+            assert!(said.contains(&format!("looked at {} bytes", text.len())), "{said}");
+            assert!(said.contains(" 0 were read"), "{said}");
+        }
         let (here, _, said) = nasd(&cell, &["-n", "-C", "1", "a long", path, "--stats", "--here"]);
         assert_eq!(here, grep(&directory, &["-n", "-C", "1", "a long", "log"]).stdout);
         assert!(said.contains(&format!(" {} were read", text.len())), "{said}");
