@@ -4,11 +4,13 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use support::{CellOptions, TestCell, library_directory, scratch};
+use support::{CellOptions, TestCell, free_ports, library_directory, scratch, wait_for_exit};
 
 /// Compiles a program of `tests/smas` into a directory.
 fn compile(name: &str, directory: &Path) -> PathBuf {
@@ -98,4 +100,45 @@ fn threads_have_files_of_their_own_or_one_together() {
     for options in [CellOptions::default(), CellOptions::striped(2, "raid0 --stripe-unit 4K")] {
         assert_eq!(run(&program, &TestCell::start(&options)), "40000 10000\n");
     }
+}
+
+/// How often a manager that tells so at this port was asked to make names durable.
+fn commits(port: u16) -> u64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains("nasd_manager_requests_total{operation=\"create\""), "{text}");
+    let is_meant =
+        |line: &&str| line.starts_with("nasd_manager_requests_total{operation=\"commit\"");
+    let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    text.lines().filter(is_meant).map(count).sum()
+}
+
+#[test]
+fn a_close_that_fails_has_tried_once() {
+    let directory = scratch();
+    let program = compile("full", directory.path());
+    let mut cell = TestCell::start(&CellOptions::default());
+    assert!(cell.nasd(&["volume", "resize", "main", "--quota", "26M"]).status.success());
+    cell.stop();
+    let port = free_ports(3);
+    cell.restart_by(&["--metrics-base-port", &port.to_string()]);
+    let mut program = Command::new(&program)
+        .env("NASD_CELL", cell.cell())
+        .env("LD_LIBRARY_PATH", directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut to = program.stdin.take().unwrap();
+    let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "1", "what is written is taken");
+    let before = commits(port);
+    to.write_all(b"\n").unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "-1");
+    // Names are made durable behind data alone: another try would have nothing left that fails.
+    assert_eq!(commits(port), before);
+    to.write_all(b"\n").unwrap();
+    assert!(wait_for_exit(&mut program).success());
 }

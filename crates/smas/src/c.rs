@@ -69,7 +69,8 @@ impl Open {
     }
 }
 
-type Shared = Arc<Mutex<Open>>;
+/// `None` once it is closed, for threads that have found it before.
+type Shared = Arc<Mutex<Option<Open>>>;
 
 /// Open files by number.
 static FILES: RwLock<Vec<Option<Shared>>> = RwLock::new(Vec::new());
@@ -116,7 +117,7 @@ fn with<T>(
     let open = find(number)?;
     // Half of a call was done, by one that has panicked.
     let mut open = open.lock().map_err(|_| SmasError::Broken)?;
-    run(&mut open)
+    run(open.as_mut().ok_or(SmasError::NoSuchFile(number))?)
 }
 
 fn io<T>(open: &Open, told: std::io::Result<T>) -> Result<T, SmasError> {
@@ -338,11 +339,8 @@ pub unsafe extern "C" fn smas_open_mode(path: *const c_char, flags: c_int, mode:
         if flags & libc::O_APPEND != 0 {
             access = access.appending();
         }
-        let open = Arc::new(Mutex::new(Open {
-            file: SmasFile::open(path, access)?,
-            failure: 0,
-            refused: None,
-        }));
+        let open = Open { file: SmasFile::open(path, access)?, failure: 0, refused: None };
+        let open = Arc::new(Mutex::new(Some(open)));
         let mut files = FILES.write().unwrap_or_else(PoisonError::into_inner);
         let at = files.iter().position(Option::is_none).unwrap_or(files.len());
         let number = c_int::try_from(at).ok().and_then(|at| FIRST.checked_add(at));
@@ -372,10 +370,9 @@ pub extern "C" fn smas_close(number: c_int) -> c_int {
         let open = files.get_mut(at).and_then(Option::take);
         drop(files);
         let open = open.ok_or(SmasError::NoSuchFile(number))?;
-        // Another thread that is in a call goes on with it; it is closed all the same.
-        let mut open = open.lock().map_err(|_| SmasError::Broken)?;
-        open.file.end_filter();
-        open.file.sync().map(|()| 0)
+        // Another thread that is in a call ends it first.
+        let open = open.lock().map_err(|_| SmasError::Broken)?.take();
+        open.ok_or(SmasError::NoSuchFile(number))?.file.close().map(|()| 0)
     })
 }
 
