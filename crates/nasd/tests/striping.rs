@@ -209,8 +209,11 @@ fn an_extension_works_at_all_drives_of_a_file() {
     }
 }
 
-/// What `nasd extend` tells, for scripts: paths, pieces and data of all parts.
-fn parts_of(cell: &TestCell, line: &[&str]) -> Vec<(String, Vec<(usize, usize)>, String)> {
+/// A part of what `nasd extend` tells: path, pieces and data.
+type Part = (String, Vec<(usize, usize)>, String);
+
+/// What it tells, for scripts.
+fn parts_of(cell: &TestCell, line: &[&str]) -> Vec<Part> {
     let told = cell.nasd(&[&["extend"], line, &["--json"]].concat());
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();

@@ -17,6 +17,9 @@ use std::error::Error;
 /// Most bytes that a drive tells at a time.
 const MOST: usize = 1 << 20;
 
+/// By the volume.
+type Sessions = BTreeMap<String, Session>;
+
 /// A file, and what of it is meant.
 struct Target {
     path: CellPath,
@@ -65,7 +68,7 @@ fn open(
     paths: &[String],
     rights: Rights,
     ranges: &FileRanges,
-) -> Result<(BTreeMap<String, Session>, Vec<Target>), Box<dyn Error>> {
+) -> Result<(Sessions, Vec<Target>), Box<dyn Error>> {
     let ranges = ranges.of(paths.len())?;
     let (mut sessions, mut targets) = (BTreeMap::new(), Vec::new());
     for (text, (offset, length)) in paths.iter().zip(ranges) {
@@ -87,7 +90,7 @@ fn open(
 
 /// The extension that is meant: by its number and revision, or as the drives of all files list it.
 fn find_extension(
-    sessions: &BTreeMap<String, Session>,
+    sessions: &Sessions,
     targets: &[Target],
     options: &ExtendOptions,
 ) -> Result<(u32, u32), Box<dyn Error>> {
