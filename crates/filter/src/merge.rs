@@ -24,6 +24,8 @@ pub struct Seams {
     open: Option<u64>,
     /// Where the last piece ended; `None` before the first.
     end: Option<u64>,
+    /// It ended the file.
+    is_at_end: bool,
     records: u64,
     selected: u64,
     bad: u64,
@@ -33,7 +35,7 @@ impl Seams {
     /// For the pieces of one file.
     pub fn new(checked: &Checked) -> Seams {
         let scan = checked.start();
-        Seams { scan, open: None, end: None, records: 0, selected: 0, bad: 0 }
+        Seams { scan, open: None, end: None, is_at_end: false, records: 0, selected: 0, bad: 0 }
     }
 
     /// Joins the head of the next piece, the first `report.head_bytes` of its output, with what is under
@@ -57,6 +59,13 @@ impl Seams {
             }
             None if report.head_bytes > 0 => {
                 return Err(MergeError::Pieces("the first begins within a record"));
+            }
+            _ if self.is_at_end => {
+                return Err(MergeError::Pieces("one is behind the end of the file"));
+            }
+            // Bytes of a record that nobody has the begin of.
+            _ if self.open.is_none() && report.head_bytes > 0 => {
+                return Err(MergeError::Pieces("one begins within a record that did not begin"));
             }
             _ => {}
         }
@@ -100,6 +109,7 @@ impl Seams {
         tail: &[u8],
     ) -> Result<(), MergeError> {
         self.end = Some(end);
+        self.is_at_end = piece.ends_file;
         if self.open.is_some() || piece.ends_file || report.done {
             // All head, the file's end, or the LIMIT.
             return Ok(());

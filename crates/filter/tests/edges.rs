@@ -7,8 +7,8 @@ mod reference;
 use nasd_filter::{
     Aggregate, Arithmetic, Checked, Column, Comparison, Delimited, Expression, Fault, Fed, Field,
     FieldKind, Fixed, Format, Function, Item, JsonLines, Limit, Literal, Merge, MergeError, Merged,
-    Options, Output, ParameterError, Piece, Plan, Program, Report, Scan, ScanError, Select, Top,
-    Type, Value, first_rows,
+    Options, Output, ParameterError, Piece, Plan, Program, Report, Scan, ScanError, Seams, Select,
+    Top, Type, Value, first_rows,
 };
 use reference::Outcome;
 
@@ -485,4 +485,24 @@ fn tops_reuse_what_they_drop() {
     };
     let found: Vec<_> = found.into_iter().map(|top| (top.offset, top.row)).collect();
     assert_eq!(found, rows.into_iter().map(|(_, offset, row)| (offset, row)).collect::<Vec<_>>());
+}
+
+#[test]
+fn pieces_of_files_of_two_lengths_are_no_file() {
+    let checked = plan(csv(false, &[Type::Int]), select(None, None)).check().unwrap();
+    let piece = |offset, ends_file| Piece { offset, starts_record: false, ends_file };
+    let whole = Report { records: 2, selected: 2, row_bytes: 4, ..Report::default() };
+    let head = Report { head_bytes: 2, ..whole };
+    let mut seams = Seams::new(&checked);
+    seams.head(piece(0, true), &whole, b"").unwrap();
+    seams.tail(piece(0, true), 4, &whole, b"").unwrap();
+    let behind = seams.head(piece(4, true), &whole, b"");
+    assert!(matches!(behind, Err(MergeError::Pieces(_))), "{behind:?}");
+    // Nobody has the begin of what ends there.
+    let mut seams = Seams::new(&checked);
+    let done = Report { done: true, ..whole };
+    seams.head(piece(0, false), &done, b"").unwrap();
+    seams.tail(piece(0, false), 4, &done, b"").unwrap();
+    let lost = seams.head(piece(4, true), &head, b"7\n");
+    assert!(matches!(lost, Err(MergeError::Pieces(_))), "{lost:?}");
 }
