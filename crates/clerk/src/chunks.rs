@@ -105,6 +105,8 @@ pub(crate) struct Chunks<J: Job> {
     number: u64,
     /// Where it begins.
     offset: u64,
+    /// Drives have told something of one that was taken.
+    is_told: bool,
 }
 
 /// Those that have chunks worked on, until it is over.
@@ -177,13 +179,14 @@ struct There<F> {
 }
 
 impl<J: Job> Chunks<J> {
-    /// Begins to work on a file that is open for reading; nothing is asked of drives if it is to be done `here`.
+    /// Begins to work on the first `file_bytes` of a file that is open for reading, which is all of it; nothing is asked of drives
+    /// if it is to be done `here`.
     ///
     /// # Errors
     ///
     /// Without a thread.
     pub(crate) fn start(
-        file: Arc<OpenFile>,
+        (file, file_bytes): (Arc<OpenFile>, u64),
         job: J,
         sizes: Sizes,
         here: bool,
@@ -203,7 +206,7 @@ impl<J: Job> Chunks<J> {
             is_over: false,
         };
         let shared = Arc::new(Shared {
-            file_bytes: file.size(),
+            file_bytes,
             file,
             arguments: job.arguments(),
             job,
@@ -214,7 +217,7 @@ impl<J: Job> Chunks<J> {
         });
         let count = shared.file_bytes.div_ceil(sizes.first).min(THREADS as u64);
         let threads = Threads::start(&shared, count)?;
-        Ok(Chunks { shared, threads, number: 0, offset: 0 })
+        Ok(Chunks { shared, threads, number: 0, offset: 0, is_told: false })
     }
 
     pub(crate) fn job(&self) -> &J {
@@ -238,7 +241,17 @@ impl<J: Job> Chunks<J> {
         let There { end, chunk } = self.shared.take(self.number);
         self.number += 1;
         self.offset = end;
+        self.is_told |= matches!(chunk, Ok(Chunk::Told(..)));
         Some(chunk)
+    }
+
+    /// Fails if the file has become shorter than what was looked at of it: drives take zeros for what is not there, as there are files
+    /// with holes. Where all was read here, that has failed.
+    pub(crate) fn check_uncut(&self) -> Result<(), ClerkError> {
+        match self.is_told && self.shared.file.size_now()? < self.offset {
+            true => Err(ClerkError::Cut),
+            false => Ok(()),
+        }
     }
 }
 

@@ -41,6 +41,9 @@ pub enum ClerkError {
     /// Whoever waited for what is away was interrupted.
     #[error("interrupted while waiting")]
     Interrupted,
+    /// Somebody has cut the file while all of it was looked at: what was told of it is not what it had.
+    #[error("the file is shorter than it was")]
+    Cut,
     /// The offset or length is above what an object can have.
     #[error("beyond the largest possible file")]
     TooLarge,
@@ -73,9 +76,10 @@ impl ClerkError {
         match self {
             ClerkError::Manager(status) => status.errno(),
             ClerkError::Drive(status) => drive_errno(*status),
-            ClerkError::Unreachable(_) | ClerkError::Protocol(_) | ClerkError::LockLost => {
-                libc::EIO
-            }
+            ClerkError::Unreachable(_)
+            | ClerkError::Protocol(_)
+            | ClerkError::LockLost
+            | ClerkError::Cut => libc::EIO,
             ClerkError::Interrupted => libc::EINTR,
             ClerkError::NoSession => libc::ENOLCK,
             ClerkError::UnknownDrive(_) => libc::ESTALE,

@@ -69,6 +69,7 @@ pub struct Grepped {
 pub struct FileGrep {
     chunks: Chunks<GrepJob>,
     join: Join,
+    is_over: bool,
     work: Work,
 }
 
@@ -92,11 +93,11 @@ impl GrepPlan {
 }
 
 impl FileGrep {
-    /// Begins one over all of a file that is open for reading.
+    /// Begins one over all of a file that is open for reading, with what was written and appended here.
     ///
     /// # Errors
     ///
-    /// [`FileGrepError::Thread`]; `NotOpenForThis`.
+    /// [`FileGrepError::Thread`]; `NotOpenForThis`; `Interrupted`.
     pub fn start(
         file: Arc<OpenFile>,
         plan: &GrepPlan,
@@ -106,31 +107,40 @@ impl FileGrep {
             return Err(ClerkError::NotOpenForThis.into());
         }
         let join = Join::new(&plan.matcher, &plan.wanted);
+        let file_bytes = file.settled_size()?;
         let sizes = match plan.wanted.give {
-            Give::Count => Sizes::of_sums(file.size()),
+            Give::Count => Sizes::of_sums(file_bytes),
             Give::Lines | Give::Matches => LINES,
         };
-        let here = options.here || file.size() <= SMALL_BYTES;
-        let chunks = Chunks::start(file, GrepJob { plan: plan.clone() }, sizes, here);
+        let here = options.here || file_bytes <= SMALL_BYTES;
+        let job = GrepJob { plan: plan.clone() };
+        let chunks = Chunks::start((file, file_bytes), job, sizes, here);
         let chunks = chunks.map_err(|error| FileGrepError::Thread(error.to_string()))?;
-        Ok(FileGrep { chunks, join, work: Work::default() })
+        Ok(FileGrep { chunks, is_over: join.is_done(), join, work: Work::default() })
     }
 
     /// Gives what is found in the next part of the file. Tells whether there may be more.
     ///
     /// # Errors
     ///
-    /// [`FileGrepError`]; the search is over then.
+    /// [`FileGrepError`]; the search is over then. `Cut` if the file has become shorter since it began: what was given is void.
     pub fn next_lines(&mut self, give: &mut dyn FnMut(Line<'_>)) -> Result<bool, FileGrepError> {
-        if self.join.is_done() {
+        if self.is_over {
             return Ok(false);
         }
-        let Some(chunk) = self.chunks.next() else { return Ok(false) };
-        self.take(chunk?, give)?;
-        if self.join.is_done() {
+        let taken = match self.chunks.next() {
+            Some(Ok(chunk)) => self.take(chunk, give).map(|()| true),
+            Some(Err(error)) => Err(error.into()),
+            None => Ok(false),
+        };
+        self.is_over = self.join.is_done() || !matches!(taken, Ok(true));
+        if self.is_over {
             self.chunks.end();
         }
-        Ok(true)
+        if self.is_over && taken.is_ok() {
+            self.chunks.check_uncut()?;
+        }
+        taken
     }
 
     /// What it has come to, after the rest of what is found.
@@ -259,14 +269,12 @@ impl GrepJob {
         while at < range.end() && !is_over() {
             let length = READ_BYTES.min(usize::try_from(range.end() - at).unwrap_or(READ_BYTES));
             let fed = file.read_with(at, length, &mut scratch, |bytes| {
-                let next = search.feed(bytes)?;
-                // A file that was cut meanwhile ends with zeros, as it does at the drives.
-                let missing = length - bytes.len();
+                let next = search.feed(bytes);
                 match next {
-                    Next::More if missing > 0 => search.feed(&vec![0; missing]),
+                    Ok(Next::More) if bytes.len() < length => Err(ClerkError::Cut),
                     next => Ok(next),
                 }
-            })?;
+            })??;
             match fed {
                 Ok(Next::More) => at += length as u64,
                 Ok(Next::Full(position)) => return Ok(Ok((position, search.finish()))),

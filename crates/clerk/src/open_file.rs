@@ -1,6 +1,7 @@
 //! An open file: what `open` gives to one application.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use nasd_types::{ByteRange, Rights};
 
@@ -95,9 +96,29 @@ impl OpenFile {
         self.mode
     }
 
-    /// Length in bytes as this clerk knows it, its own writes included.
+    /// Length in bytes as this clerk knows it, its own writes included; what was appended is, once it has its place.
     pub fn size(&self) -> u64 {
         self.file.lock().size()
+    }
+
+    /// The same with everything that was appended here before.
+    ///
+    /// # Errors
+    ///
+    /// `Interrupted`; a failure to append is kept for those who appended.
+    pub fn settled_size(&self) -> Result<u64, ClerkError> {
+        self.file.commit_appends(&self.core)?;
+        Ok(self.size())
+    }
+
+    /// The same as it is now, whoever has changed it.
+    ///
+    /// # Errors
+    ///
+    /// What the drive or the manager says.
+    pub fn size_now(&self) -> Result<u64, ClerkError> {
+        let told = self.core.getattr(&self.reader.slot.caller, self.handle(), Duration::ZERO)?;
+        Ok(told.size)
     }
 
     /// Tells the clerk that the file will be read from start to end.

@@ -148,7 +148,7 @@ impl OpenParquet {
         if !file.mode().read {
             return Err(ClerkError::NotOpenForThis.into());
         }
-        let (size, bytes) = (file.size(), Arc::default());
+        let (size, bytes) = (file.settled_size()?, Arc::default());
         let reader = Part::new(&file, ByteRange::new(size, 0), &bytes);
         let parquet = ParquetFile::open(&reader, size).map_err(|error| bytes.error(error))?;
         Ok(OpenParquet { file, parquet: Arc::new(parquet), bytes })

@@ -105,11 +105,11 @@ impl Sizes {
 }
 
 impl FileScan {
-    /// Begins one over all of a file that is open for reading.
+    /// Begins one over all of a file that is open for reading, with what was written and appended here.
     ///
     /// # Errors
     ///
-    /// [`FileScanError::Thread`]; `NotOpenForThis`.
+    /// [`FileScanError::Thread`]; `NotOpenForThis`; `Interrupted`.
     pub fn start(
         file: Arc<OpenFile>,
         checked: &Checked,
@@ -118,7 +118,7 @@ impl FileScan {
         if !file.mode().read {
             return Err(ClerkError::NotOpenForThis.into());
         }
-        let file_bytes = file.size();
+        let file_bytes = file.settled_size()?;
         let sizes = match &checked.plan().program {
             Program::Select(_) => SELECT,
             Program::Aggregate(_) | Program::Top(_) => Sizes::of_sums(file_bytes),
@@ -126,7 +126,7 @@ impl FileScan {
         let join = Join::new(checked);
         let is_over = join.left() == 0;
         let job = ScanJob::new(checked.clone(), file_bytes);
-        let chunks = Chunks::start(file, job, sizes, options.here);
+        let chunks = Chunks::start((file, file_bytes), job, sizes, options.here);
         let chunks = chunks.map_err(|error| FileScanError::Thread(error.to_string()))?;
         Ok(FileScan { chunks, join, is_over, work: Work::default() })
     }
@@ -136,19 +136,22 @@ impl FileScan {
     ///
     /// # Errors
     ///
-    /// [`FileScanError`]; the scan is over then.
+    /// [`FileScanError`]; the scan is over then. `Cut` if the file has become shorter since it began: what was given is void.
     pub fn next_rows(&mut self, give: &mut dyn FnMut(&[u8])) -> Result<bool, FileScanError> {
         if self.is_over {
             return Ok(false);
         }
-        let Some(chunk) = self.chunks.next() else {
-            return Ok(false);
+        let taken = match self.chunks.next() {
+            Some(Ok(chunk)) => self.take(chunk, give),
+            Some(Err(error)) => Err(error.into()),
+            None => Ok(false),
         };
-        let taken = chunk.map_err(FileScanError::from);
-        let taken = taken.and_then(|chunk| self.take(chunk, give));
         self.is_over = !matches!(taken, Ok(true));
         if self.is_over {
             self.chunks.end();
+        }
+        if let Ok(false) = taken {
+            self.chunks.check_uncut()?;
         }
         taken
     }
@@ -306,14 +309,9 @@ impl Job for ScanJob {
         while at < range.end() && failed.is_none() && !is_over() {
             let length = READ_BYTES.min(usize::try_from(range.end() - at).unwrap_or(READ_BYTES));
             let fed = file.read_with(at, length, &mut scratch, |bytes| {
-                // A file that was cut meanwhile ends with zeros, as it does at the drives.
-                let missing = vec![0; length - bytes.len()];
                 let fed = given.feed(bytes, |bytes, output| scan.feed(bytes, output));
-                match fed {
-                    Ok(false) => given.feed(&missing, |bytes, output| scan.feed(bytes, output)),
-                    fed => fed,
-                }
-            })?;
+                (bytes.len() == length || fed == Ok(true)).then_some(fed).ok_or(ClerkError::Cut)
+            })??;
             match fed {
                 Ok(true) => break,
                 Ok(false) => at += length as u64,

@@ -41,6 +41,8 @@ pub struct SmasFile {
     position: u64,
     /// Writes go to the end, wherever the position is.
     appends: bool,
+    /// The position is the end of what was appended last, which gets its place later.
+    is_behind_append: bool,
     /// Something was written that may not be durable.
     is_written: bool,
     format: Option<Format>,
@@ -203,6 +205,7 @@ impl SmasFile {
             path,
             position: 0,
             appends: access.appends,
+            is_behind_append: false,
             is_written: false,
             format: None,
         })
@@ -277,8 +280,12 @@ impl SmasFile {
     }
 
     /// Bytes of the file.
-    pub fn size(&self) -> u64 {
-        self.file.size()
+    ///
+    /// # Errors
+    ///
+    /// `File` where what was appended is not waited for.
+    pub fn size(&self) -> Result<u64, SmasError> {
+        self.file.settled_size().map_err(|error| self.failed(error))
     }
 
     /// Makes all that was written durable.
@@ -321,6 +328,15 @@ impl SmasFile {
         }
     }
 
+    /// The position, once what was appended has its place.
+    fn settle(&mut self) -> Result<u64, ClerkError> {
+        if self.is_behind_append {
+            self.position = self.file.settled_size()?;
+            self.is_behind_append = false;
+        }
+        Ok(self.position)
+    }
+
     fn failed(&self, error: ClerkError) -> SmasError {
         SmasError::File { path: self.path.clone(), error }
     }
@@ -352,7 +368,8 @@ fn open(session: &Connected, path: &CellPath, access: Access) -> Result<OpenFile
 
 impl Read for SmasFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(self.position, into).map_err(as_io)?;
+        let position = self.settle().map_err(as_io)?;
+        let read = self.file.read(position, into).map_err(as_io)?;
         self.position += read as u64;
         Ok(read)
     }
@@ -363,7 +380,7 @@ impl Write for SmasFile {
         self.is_written = true;
         if self.appends {
             self.file.append(data).map_err(as_io)?;
-            self.position = self.file.size();
+            self.is_behind_append = true;
         } else {
             self.file.write(self.position, data).map_err(as_io)?;
             self.position += data.len() as u64;
@@ -391,13 +408,14 @@ impl Seek for SmasFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.file.size().checked_add_signed(by),
+            SeekFrom::Current(by) => self.settle().map_err(as_io)?.checked_add_signed(by),
+            SeekFrom::End(by) => self.file.settled_size().map_err(as_io)?.checked_add_signed(by),
         };
         // As those of the system, which are signed.
         let position = position.filter(|position| i64::try_from(*position).is_ok());
         let before = || io::Error::new(io::ErrorKind::InvalidInput, "there is no such position");
         self.position = position.ok_or_else(before)?;
+        self.is_behind_append = false;
         Ok(self.position)
     }
 }

@@ -96,7 +96,7 @@ fn what_is_dropped_is_given_up_at_the_drives_and_nothing_more_is_asked() {
         let stopped = |part| ExtendedPart { outcome: ExtensionOutcome::Stopped, ..part };
         Ok(told(ranges, call).into_iter().map(stopped).collect())
     }));
-    let chunks = Chunks::start(file, Nothing, SIZES, false).unwrap();
+    let chunks = Chunks::start((file, CHUNKS * CHUNK), Nothing, SIZES, false).unwrap();
     eventually("all threads ask", || calls.load(Ordering::SeqCst) == 3);
     drop(chunks);
     assert!(is_given_up.load(Ordering::SeqCst));
@@ -115,7 +115,7 @@ fn drives_that_did_not_answer_once_are_asked_again() {
         }
         Ok(told(ranges, call))
     }));
-    let (told, found) = all(Chunks::start(file, Nothing, SIZES, false).unwrap());
+    let (told, found) = all(Chunks::start((file, CHUNKS * CHUNK), Nothing, SIZES, false).unwrap());
     assert_eq!((told, found), (CHUNKS as usize - 5, 5));
 }
 
@@ -130,7 +130,7 @@ fn drives_that_have_no_such_extension_are_not_asked_again() {
         counted.fetch_add(1, Ordering::SeqCst);
         Err(ClerkError::Drive(Status::NoSuchExtension))
     }));
-    let (told, found) = all(Chunks::start(file, Nothing, SIZES, false).unwrap());
+    let (told, found) = all(Chunks::start((file, CHUNKS * CHUNK), Nothing, SIZES, false).unwrap());
     assert_eq!((told, found), (0, CHUNKS as usize));
     assert!((1..=3).contains(&calls.load(Ordering::SeqCst)));
 }

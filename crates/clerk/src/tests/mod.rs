@@ -12,6 +12,7 @@ mod model;
 mod names;
 mod pending_model;
 mod read_ahead;
+mod scans;
 mod sessions;
 mod times;
 mod write_behind;

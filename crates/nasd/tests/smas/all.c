@@ -96,6 +96,23 @@ static void many_records(void) {
     CHECK(smas_close(fd) == 0);
 }
 
+/* What was appended a moment ago is there, whoever asks first. */
+static void appended_records(void) {
+    int64_t count = 0;
+    int32_t numbers[3] = {1, 2, 3};
+    int fd = smas_open("main:/appended", O_RDWR | O_CREAT | O_EXCL | O_APPEND);
+    CHECK(smas_recordstruct(fd, INT, 4) == 0);
+    for (int64_t times = 1; times <= 3; times++) {
+        CHECK(smas_write(fd, numbers, sizeof numbers) == sizeof numbers);
+        CHECK(smas_usefilter(fd, COUNT_FILTER) == 0);
+        CHECK(smas_nextrecord(fd, &count) == 8 && count == 3 * times);
+    }
+    CHECK(smas_write(fd, numbers, 4) == 4 && smas_lseek(fd, 0, SEEK_CUR) == 40);
+    CHECK(smas_write(fd, numbers, 4) == 4 && smas_lseek(fd, -4, SEEK_END) == 40);
+    CHECK(smas_write(fd, numbers, 4) == 4 && smas_read(fd, numbers, 4) == 0);
+    CHECK(smas_close(fd) == 0);
+}
+
 /* A file that ends within a record fails, however often it is asked. */
 static void cut_record(void) {
     char bytes[10];
@@ -231,6 +248,7 @@ int main(void) {
     make_records();
     select_records();
     many_records();
+    appended_records();
     cut_record();
     aggregates();
     queries();

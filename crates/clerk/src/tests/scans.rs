@@ -1,0 +1,132 @@
+//! Scans and searches of files that change.
+
+use std::sync::Arc;
+
+use nasd_filter::remote::{Answer, Next, Request};
+use nasd_filter::{Aggregate, Checked, Fixed, Format, Function, Item, Plan, Program, Value};
+use nasd_filter::{Field, FieldKind, Merged, Options};
+use nasd_grep::{Give, Pattern, Wanted};
+use nasd_types::ByteRange;
+use nasd_xdr::{Decoder, XdrDecode};
+
+use super::{cell, new_file, root, settings};
+use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::fake::FakeCell;
+use crate::wire::ExtensionOutcome;
+use crate::{
+    Clerk, ClerkError, FileGrep, FileGrepError, FileHandle, FileScan, FileScanError, GrepPlan,
+    OpenFile, OpenMode, ScanOptions, SetFileAttributes,
+};
+
+/// Of records of four letters.
+fn count() -> Checked {
+    let field = Field { name: "letters".to_owned(), kind: FieldKind::Text { bytes: 4 } };
+    let format = Format::Fixed(Fixed { fields: vec![field] });
+    let items = vec![Item { function: Function::Count, argument: None }];
+    let program = Program::Aggregate(Aggregate { filter: None, keys: Vec::new(), items });
+    Plan { format, program, options: Options::default() }.check().unwrap()
+}
+
+fn scan(file: &Arc<OpenFile>, options: ScanOptions) -> Result<i64, FileScanError> {
+    let scan = FileScan::start(Arc::clone(file), &count(), options)?;
+    match scan.finish(&mut |_| {})?.merged {
+        Merged::Aggregate(groups) => match groups[0][0] {
+            Value::Int(count) => Ok(count),
+            ref other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn grep(file: &Arc<OpenFile>) -> Result<u64, FileGrepError> {
+    let pattern = Pattern { texts: vec!["[a-z]".to_owned()], ..Pattern::default() };
+    let wanted = Wanted { give: Give::Count, ..Wanted::default() };
+    let plan = GrepPlan::new(pattern, wanted).unwrap();
+    let grep = FileGrep::start(Arc::clone(file), &plan, ScanOptions::default())?;
+    Ok(grep.finish(&mut |_| {})?.selected)
+}
+
+/// Cuts a file by another client.
+fn cut(cell: &Arc<FakeCell>, handle: FileHandle, size: u64) {
+    let other = cell.clerk(settings());
+    let changes = SetFileAttributes { size: Some(size), ..SetFileAttributes::default() };
+    other.setattr(&root(), handle, &changes).unwrap();
+}
+
+/// What a drive tells that has these bytes, and zeros behind them.
+fn told(bytes: &[u8], ranges: &[ByteRange], call: &ExtensionCall) -> Vec<ExtendedPart> {
+    let mut input = Decoder::new(&call.arguments);
+    let Request { file_bytes, plan } = XdrDecode::decode(&mut input).unwrap();
+    let mut answer = Answer::new(&plan.check().unwrap(), file_bytes, call.most, 1);
+    for range in ranges {
+        assert!(answer.begin(range.offset));
+        let mut piece = bytes.get(range.offset as usize..).unwrap_or_default().to_vec();
+        piece.resize(range.length as usize, 0);
+        assert_eq!(answer.feed(&piece), Ok(Next::More));
+        assert_eq!(answer.end(range.end()), Ok(Next::More));
+    }
+    let (outcome, data) = match input.finish() {
+        Ok(()) => (ExtensionOutcome::Done, answer.finish().unwrap()),
+        // It takes no wishes.
+        Err(_) => (ExtensionOutcome::Refused, Vec::new()),
+    };
+    let (pieces, position) = (ranges.to_vec(), ranges[0].end());
+    vec![ExtendedPart { drive: nasd_types::DriveId(1), pieces, outcome, position, data }]
+}
+
+fn file(clerk: &Clerk, text: &[u8]) -> (Arc<OpenFile>, FileHandle) {
+    let (file, handle) = new_file(clerk, "file");
+    file.write(0, text).unwrap();
+    file.sync().unwrap();
+    (Arc::new(file), handle)
+}
+
+#[test]
+fn what_was_appended_and_not_sent_is_looked_at() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let (file, _) = new_file(&clerk, "file");
+    let file = Arc::new(file);
+    file.append(b"one\ntwo\n").unwrap();
+    assert_eq!(scan(&file, ScanOptions::default()), Ok(2));
+    file.append(b"four").unwrap();
+    assert_eq!(grep(&file), Ok(3));
+    file.append(b"five").unwrap();
+    assert_eq!(file.settled_size(), Ok(16));
+}
+
+#[test]
+fn a_file_that_was_cut_has_no_records_of_zeros() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let (file, handle) = file(&clerk, b"one\ntwo\nsix\nten\n");
+    // Drives can't: all is read here.
+    assert_eq!(scan(&file, ScanOptions::default()), Ok(4));
+    assert_eq!(grep(&file), Ok(4));
+    cut(&cell, handle, 12);
+    assert_eq!(scan(&file, ScanOptions::default()), Err(ClerkError::Cut.into()));
+    // By now its length is known.
+    assert_eq!(scan(&file, ScanOptions::default()), Ok(3));
+    cut(&cell, handle, 8);
+    assert_eq!(grep(&file), Err(ClerkError::Cut.into()));
+    assert_eq!(grep(&file), Ok(2));
+}
+
+#[test]
+fn a_file_that_was_cut_while_drives_looked_at_it_has_none_either() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let (file, handle) = file(&clerk, b"one\ntwo\nsix\nten\n");
+    let of_drive = Arc::clone(&cell);
+    cell.set_extends(Arc::new(move |ranges, call| {
+        let bytes = of_drive.drive(0).durable_bytes(handle.object).unwrap();
+        Ok(told(&bytes, ranges, call))
+    }));
+    let whole = FileScan::start(Arc::clone(&file), &count(), ScanOptions::default()).unwrap();
+    assert_eq!(whole.finish(&mut |_| {}).unwrap().work.drive_bytes, 16);
+    let (again, _) = clerk.open(&root(), handle, OpenMode::READ).unwrap();
+    cut(&cell, handle, 12);
+    let again = Arc::new(again);
+    assert_eq!(scan(&again, ScanOptions::default()), Err(ClerkError::Cut.into()));
+    assert_eq!(scan(&again, ScanOptions::default()), Ok(3));
+}
