@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,6 +15,7 @@ use nasd_filter::{Checked, Format, MergeError};
 use nasd_types::ByteRange;
 use thiserror::Error;
 
+use crate::scanning::secret;
 use crate::{ClerkError, OpenFile, Scanned, Work};
 
 /// Groups that are worked on at a time.
@@ -75,7 +75,6 @@ struct Shared {
     parquet: Arc<ParquetFile>,
     bytes: Arc<Bytes>,
     checked: Checked,
-    secret: u64,
     state: Mutex<State>,
     /// A group was taken, or it is over.
     changed: Condvar,
@@ -175,13 +174,14 @@ impl OpenParquet {
     ///
     /// [`ParquetScanError::Thread`].
     pub fn scan(&self, checked: &Checked) -> Result<ParquetScan, ParquetScanError> {
+        let checked = checked.with_secret(secret());
         let mut groups = Vec::new();
         for group in 0..self.parquet.groups() {
-            if self.parquet.may_select(checked, group)? {
+            if self.parquet.may_select(&checked, group)? {
                 groups.push(group);
             }
         }
-        let decoded = groups.iter().map(|group| self.parquet.decoded_bytes(checked, *group));
+        let decoded = groups.iter().map(|group| self.parquet.decoded_bytes(&checked, *group));
         let at_a_time = DECODED_BYTES / decoded.max().unwrap_or(0).max(1);
         let threads = at_a_time.clamp(1, THREADS).min(groups.len() as u64);
         let channels = groups.iter().map(|_| sync_channel(SLICES_AHEAD));
@@ -191,12 +191,11 @@ impl OpenParquet {
             file: Arc::clone(&self.file),
             parquet: Arc::clone(&self.parquet),
             bytes: Arc::clone(&self.bytes),
-            checked: checked.clone(),
-            secret: std::hash::RandomState::new().hash_one(0),
+            checked,
             state: Mutex::new(State { left, ahead: 0, is_over: false }),
             changed: Condvar::new(),
         });
-        let join = GroupJoin::new(checked);
+        let join = GroupJoin::new(&shared.checked);
         let mut scan = ParquetScan { shared, told, join, is_over: false, threads: Vec::new() };
         for _ in 0..threads {
             scan.start_thread()?;
@@ -317,7 +316,7 @@ impl Shared {
         let ranges = self.parquet.ranges(&self.checked, group)?;
         let readers = ranges.into_iter().map(|range| self.reader(range)).collect();
         let mut give = |rows| sender.send(Told::Rows(rows)).is_ok();
-        self.parquet.scan_group(&self.checked, group, readers, self.secret, &mut give)
+        self.parquet.scan_group(&self.checked, group, readers, &mut give)
     }
 
     fn reader(&self, range: Range<u64>) -> Box<dyn ReadAt> {

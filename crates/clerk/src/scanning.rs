@@ -1,7 +1,7 @@
 //! Scans: filters run at the drives that have a file's bytes, or here where those can't, and their answers become one result.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nasd_filter::remote::{EXTENSION, Part, REVISION, Request, read_answer};
 use nasd_filter::{
@@ -123,9 +123,10 @@ impl FileScan {
             Program::Select(_) => SELECT,
             Program::Aggregate(_) | Program::Top(_) => Sizes::of_sums(file_bytes),
         };
-        let join = Join::new(checked);
+        let checked = checked.with_secret(secret());
+        let join = Join::new(&checked);
         let is_over = join.left() == 0;
-        let job = ScanJob::new(checked.clone(), file_bytes);
+        let job = ScanJob::new(checked, file_bytes);
         let chunks = Chunks::start((file, file_bytes), job, sizes, options.here);
         let chunks = chunks.map_err(|error| FileScanError::Thread(error.to_string()))?;
         Ok(FileScan { chunks, join, is_over, work: Work::default() })
@@ -210,6 +211,12 @@ impl FileScan {
         }
     }
 
+    /// Whether the places of groups in tables are nobody's to foresee.
+    #[cfg(test)]
+    pub(crate) fn has_secret(&self) -> bool {
+        self.chunks.job().checked.has_secret() && self.join.checked().has_secret()
+    }
+
     /// The same with what is left of the LIMIT.
     fn find_less(&self, found: &Found, left: u64) -> Result<Found, FileScanError> {
         let range = ByteRange::new(found.piece.offset, found.end - found.piece.offset);
@@ -237,6 +244,13 @@ impl Found {
         let (rows, tail) = rest.split_at(rest.len().min(report.row_bytes as usize));
         Part { piece, end, report, head, rows, tail }
     }
+}
+
+/// What the places of groups in tables depend on in this process, so that nobody can make a file that is slow to group.
+pub(crate) fn secret() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    static SECRET: OnceLock<u64> = OnceLock::new();
+    *SECRET.get_or_init(|| RandomState::new().hash_one(0))
 }
 
 /// What drives told of a chunk, in the file's order, and the partial results.

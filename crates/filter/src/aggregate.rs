@@ -23,9 +23,6 @@ pub const MAX_KEY_BYTES: usize = 1 << 16;
 /// The mark of a partial result of this kind.
 const PARTIAL: u32 = 1;
 
-/// Where nobody gives one.
-const PUBLIC_SECRET: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// What is kept of one item in each group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -136,7 +133,7 @@ impl Groups {
             keys: vec![Slot::default(); limit],
             count: 0,
             limit,
-            secret: PUBLIC_SECRET,
+            secret: checked.secret() | 1,
             arena: Arena::new(checked.plan().options.state_bytes as usize),
             key: Vec::with_capacity(key_room),
             ids: vec![0; BATCH],
@@ -146,11 +143,6 @@ impl Groups {
             groups.count = 1;
         }
         groups
-    }
-
-    /// Has the hashes depend on a number that nobody else knows; before anything is added.
-    pub(crate) fn set_secret(&mut self, secret: u64) {
-        self.secret = secret | 1;
     }
 
     pub(crate) fn memory_bytes(checked: &Checked, program: &Aggregate) -> usize {
@@ -600,4 +592,51 @@ fn hash(key: &[u8], secret: u64) -> u64 {
     let start = (key.len() as u64).wrapping_add(secret.rotate_left(32));
     let words = words.iter().chain(std::iter::once(&last));
     words.fold(start, |hash, word| fold(hash.rotate_left(23), u64::from_le_bytes(*word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expression::Expression;
+    use crate::format::{Field, FieldKind, Fixed, Format};
+    use crate::plan::{Item, Options, Plan, Program};
+
+    fn of_texts(secret: u64) -> Groups {
+        let field = Field { name: "text".to_owned(), kind: FieldKind::Text { bytes: 4 } };
+        let format = Format::Fixed(Fixed { fields: vec![field] });
+        let items = vec![Item { function: Function::Count, argument: None }];
+        let keys = vec![Expression::column(0)];
+        let program = Aggregate { filter: None, keys, items };
+        let of_all = Program::Aggregate(program.clone());
+        let plan = Plan { format, program: of_all, options: Options::default() };
+        Groups::new(&plan.check().unwrap().with_secret(secret), &program)
+    }
+
+    /// Keys, as they are told, which all have one hash by this secret: each next word takes back what the one before it did.
+    fn colliding(secret: u64) -> Vec<Vec<u8>> {
+        let keys = (0..200_u64).map(|number| {
+            let free = u64::from_le_bytes([1, 0, 0, 0, 27, number as u8, 0, 0]);
+            let mut key = free.to_le_bytes().to_vec();
+            let length = 32_u64;
+            let state = length.wrapping_add(secret.rotate_left(32));
+            let product = u128::from(state.rotate_left(23) ^ free) * u128::from(secret);
+            let state = product as u64 ^ (product >> 64) as u64;
+            key.extend(state.rotate_left(23).to_le_bytes());
+            key.resize(length as usize, 0);
+            key
+        });
+        keys.collect()
+    }
+
+    #[test]
+    fn keys_that_collide_by_one_secret_do_not_by_another() {
+        let hashes = |groups: &Groups, keys: &[Vec<u8>]| {
+            let hashes = keys.iter().map(|key| hash(key, groups.secret));
+            hashes.collect::<std::collections::BTreeSet<_>>().len()
+        };
+        let (one, other) = (of_texts(77), of_texts(1_234_567_890_123_456_789));
+        let keys = colliding(one.secret);
+        assert_eq!(hashes(&one, &keys), 1);
+        assert_eq!(hashes(&other, &keys), keys.len());
+    }
 }

@@ -68,6 +68,11 @@ impl Join {
         }
     }
 
+    /// What it is the result of.
+    pub fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
     /// Rows that may still be given.
     pub fn left(&self) -> u64 {
         self.left

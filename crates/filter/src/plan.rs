@@ -5,6 +5,7 @@ use crate::error::ParameterError;
 use crate::expression::Expression;
 use crate::format::{Format, Type};
 use crate::scan::Scan;
+use std::fmt;
 use std::sync::Arc;
 
 /// Most expressions of a projection.
@@ -156,10 +157,14 @@ impl Program {
 }
 
 /// A plan that was found right, with what was made of it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Checked {
     inner: Arc<(Plan, Code)>,
+    secret: u64,
 }
+
+/// What hashes depend on where nobody gives a secret.
+const PUBLIC_SECRET: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn bounds(what: &'static str, value: u64, least: u64, most: u64) -> Result<(), ParameterError> {
     if (least..=most).contains(&value) {
@@ -208,7 +213,7 @@ impl Plan {
         }
         // First, as it finds expressions that are too deep to be copied.
         let code = compile(self)?;
-        Ok(Checked { inner: Arc::new((self.clone(), code)) })
+        Ok(Checked { inner: Arc::new((self.clone(), code)), secret: PUBLIC_SECRET })
     }
 }
 
@@ -216,6 +221,22 @@ impl Checked {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.inner.0
+    }
+
+    /// The same, where all tables of groups depend on a number that nobody else knows: those of scans, and those where
+    /// their results are put together. Without one there are files that are slow to group.
+    #[must_use]
+    pub fn with_secret(&self, secret: u64) -> Checked {
+        Checked { secret, ..self.clone() }
+    }
+
+    /// Whether such a number was given.
+    pub fn has_secret(&self) -> bool {
+        self.secret != PUBLIC_SECRET
+    }
+
+    pub(crate) fn secret(&self) -> u64 {
+        self.secret
     }
 
     pub(crate) fn code(&self) -> &Code {
@@ -245,5 +266,11 @@ impl Checked {
     /// afterwards.
     pub fn start(&self) -> Scan {
         Scan::new(self)
+    }
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checked").field("plan", self.plan()).finish_non_exhaustive()
     }
 }

@@ -100,12 +100,10 @@ impl Answer {
         checked.memory_bytes() + most
     }
 
-    /// One of at most `most` bytes, [`least_bytes`](Self::least_bytes) or more. `secret`: as [`Scan::set_secret`].
+    /// One of at most `most` bytes, [`least_bytes`](Self::least_bytes) or more. `secret`: as [`Checked::with_secret`].
     pub fn new(checked: &Checked, file_bytes: u64, most: usize, secret: u64) -> Answer {
-        let mut scan = checked.start();
-        scan.set_secret(secret);
         Answer {
-            scan,
+            scan: checked.with_secret(secret).start(),
             file_bytes,
             buffer: vec![0; most],
             pieces_room: if is_select(checked.plan()) { most } else { most / 2 },

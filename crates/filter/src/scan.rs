@@ -197,14 +197,6 @@ impl Scan {
         self.report
     }
 
-    /// Has the table of groups depend on a number that nobody else knows, so that no file can be made which is slow to group.
-    /// To be called before the first piece.
-    pub fn set_secret(&mut self, secret: u64) {
-        if let Task::Aggregate(groups) = &mut self.task {
-            groups.set_secret(secret);
-        }
-    }
-
     /// Begins a piece. Pieces come in the file's order, each is fed and ended.
     pub fn begin_piece(&mut self, piece: Piece) {
         if self.mode != Mode::Outside || self.pending.is_some() {

@@ -392,7 +392,7 @@ fn one_text_in_all_records_takes_little_memory() {
             found += rows.bytes.len();
             true
         };
-        file.scan_group(&checked, 0, readers, 0, &mut give).unwrap().result.unwrap();
+        file.scan_group(&checked, 0, readers, &mut give).unwrap().result.unwrap();
     });
     assert_eq!(found, 500 * ((1 << 20) + 1));
     assert!(held < 200 << 20, "{held} bytes");

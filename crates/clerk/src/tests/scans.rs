@@ -130,3 +130,12 @@ fn a_file_that_was_cut_while_drives_looked_at_it_has_none_either() {
     assert_eq!(scan(&again, ScanOptions::default()), Err(ClerkError::Cut.into()));
     assert_eq!(scan(&again, ScanOptions::default()), Ok(3));
 }
+
+#[test]
+fn nobody_can_foresee_where_groups_have_their_places() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let (file, _) = file(&clerk, b"one\n");
+    let scan = FileScan::start(file, &count(), ScanOptions::default()).unwrap();
+    assert!(scan.has_secret());
+}

@@ -70,7 +70,7 @@ impl ParquetFile {
     }
 
     /// Scans a group of rows: gives rows until they are not taken, then what it came to. `readers` read the ranges of
-    /// [`ranges`](Self::ranges), each from its begin to its end. `secret`: as [`Scan::set_secret`].
+    /// [`ranges`](Self::ranges), each from its begin to its end.
     ///
     /// # Errors
     ///
@@ -80,13 +80,11 @@ impl ParquetFile {
         checked: &Checked,
         group: usize,
         readers: Vec<Box<dyn ReadAt>>,
-        secret: u64,
         give: &mut dyn FnMut(Rows) -> bool,
     ) -> Result<GroupScan, ParquetError> {
         guarded(|| {
             let (metadata, first) = self.group(group)?;
             let mut scan = checked.start();
-            scan.set_secret(secret);
             scan.begin_piece(Piece { offset: first, starts_record: true, ends_file: false });
             let rows = u64::try_from(metadata.num_rows()).unwrap_or(0);
             let columns = self.columns(checked, group, readers)?;

@@ -70,7 +70,7 @@ pub fn scan(memory: &Memory, file: &ParquetFile, checked: &Checked) -> Result<Fo
             join.rows(&some, &mut |bytes| rows.extend_from_slice(bytes));
             !join.is_over()
         };
-        let scan = file.scan_group(checked, group, readers.collect(), 1, &mut give);
+        let scan = file.scan_group(checked, group, readers.collect(), &mut give);
         let scan = scan.map_err(Wrong::File)?;
         if !join.is_over() {
             join.rest(&scan).map_err(Wrong::Scan)?;
