@@ -473,7 +473,7 @@ impl Groups {
 
 impl Value {
     /// The order of a result: by value, NULL last. Values of two types are equal.
-    fn order(&self, other: &Value) -> Ordering {
+    pub(crate) fn order(&self, other: &Value) -> Ordering {
         match (self, other) {
             (Value::Null, Value::Null) => Ordering::Equal,
             (Value::Null, _) => Ordering::Greater,

@@ -14,6 +14,7 @@
 
 mod aggregate;
 mod arena;
+mod arrange;
 mod batch;
 mod columnar;
 mod compile;
@@ -45,6 +46,7 @@ mod vector;
 mod wire;
 
 pub use aggregate::{MAX_KEY_BYTES, Value};
+pub use arrange::{Arrangement, OrderBy};
 pub use columnar::{BATCH_RECORDS, ColumnBatch, ColumnValue};
 pub use error::{Fault, Limit, MergeError, ParameterError, ScanError};
 pub use expression::{

@@ -9,12 +9,13 @@ mod reference;
 use generate::Random;
 use nasd_filter::remote::{Answer, Next, Part, read_answer};
 use nasd_filter::{
-    Checked, Counts, Fed, Join, Merge, MergeError, Merged, Output, Piece, Plan, Report, Scan,
-    ScanError, Value,
+    Arrangement, Checked, Counts, Fed, Join, Merge, MergeError, Merged, OrderBy, Output, Piece,
+    Plan, Report, Scan, ScanError, Value,
 };
 use proptest::prelude::*;
 use reference::{Outcome, V};
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Calls until everything is taken, with outputs of `room` bytes.
@@ -308,6 +309,43 @@ fn as_value(value: &V) -> Value {
     }
 }
 
+/// Rows of groups in an order, and the first of them: places, and whether the greatest come first.
+fn arranged(rows: &[Vec<Value>], by: &[(usize, bool)], limit: usize) -> Vec<Vec<Value>> {
+    let mut left: Vec<&Vec<Value>> = rows.iter().collect();
+    let mut found = Vec::new();
+    while found.len() < limit && !left.is_empty() {
+        let mut first = 0;
+        for at in 1..left.len() {
+            let mut places = by.iter();
+            let decides = places.find_map(|&(place, descending)| {
+                is_before(&left[at][place], &left[first][place], descending)
+            });
+            if decides == Some(true) {
+                first = at;
+            }
+        }
+        found.push(left.remove(first).clone());
+    }
+    found
+}
+
+/// Whether one value of a result comes before another of its type; `None` if both are the same. NULL comes last.
+fn is_before(left: &Value, right: &Value, descending: bool) -> Option<bool> {
+    let order = match (left, right) {
+        (Value::Null, Value::Null) => return None,
+        (Value::Null, _) => return Some(false),
+        (_, Value::Null) => return Some(true),
+        (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
+        (Value::Int(left), Value::Int(right)) => left.cmp(right),
+        (Value::HugeInt(left), Value::HugeInt(right)) => left.cmp(right),
+        (Value::Float(left), Value::Float(right)) => reference::order_floats(*left, *right),
+        (Value::Text(left), Value::Text(right)) => left.cmp(right),
+        other => panic!("{other:?} are of two types"),
+    };
+    let before = if descending { Ordering::Greater } else { Ordering::Less };
+    (order != Ordering::Equal).then_some(order == before)
+}
+
 /// Compares what a cut file gives with the reference. A large one may be beyond a bound.
 fn check(plan: &Plan, file: &[u8], random: &mut Random, large: bool) -> Result<(), TestCaseError> {
     let expected = reference::run(plan, file);
@@ -329,8 +367,17 @@ fn check(plan: &Plan, file: &[u8], random: &mut Random, large: bool) -> Result<(
                 same(cut.counts, counts)?;
             }
         }
-        (Outcome::Aggregate { rows, counts }, Ok(cut)) => {
-            same(cut.merged, Merged::Aggregate(rows))?;
+        (Outcome::Aggregate { rows, counts }, Ok(mut cut)) => {
+            same(&cut.merged, Merged::Aggregate(rows.clone()))?;
+            let width = rows.first().map_or(0, Vec::len);
+            let by = 0..random.below(width + 1).min(3);
+            let by = by.map(|_| (random.below(width), random.one_in(2)));
+            let by: Vec<(usize, bool)> = by.collect();
+            let limit = random.below(2 * rows.len() + 1);
+            let orders = by.iter().map(|&(place, descending)| OrderBy { place, descending });
+            let arrangement = Arrangement { by: orders.collect(), limit: Some(limit as u64) };
+            arrangement.arrange(&mut cut.merged);
+            same(cut.merged, Merged::Aggregate(arranged(&rows, &by, limit)))?;
             same(cut.counts, counts)?;
         }
         (Outcome::Top { rows, counts }, Ok(cut)) => {

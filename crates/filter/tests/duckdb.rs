@@ -17,8 +17,8 @@ mod random;
 
 use files::File;
 use nasd_filter::{
-    Checked, Delimited, Fault, Fed, Format, Merge, MergeError, Merged, Options, Output,
-    ParameterError, Piece, Plan, Scan, ScanError, Type, Value, sql,
+    Arrangement, Checked, Delimited, Fault, Fed, Format, Merge, MergeError, Merged, Options,
+    Output, ParameterError, Piece, Plan, Scan, ScanError, Type, Value, sql,
 };
 use queries::{Compared, Maker, Query};
 use random::Random;
@@ -161,7 +161,7 @@ fn ours(file: &File, text: &str) -> Answer {
         error => error.to_string(),
     })?;
     let places: Vec<usize> = query.columns.iter().map(|column| column.place).collect();
-    let rows = run(&checked, &file.bytes).map_err(|error| match error {
+    let rows = run(&checked, &query.arrangement, &file.bytes).map_err(|error| match error {
         MergeError::Scan(ScanError::Record { fault: Fault::Overflow, .. }) => OVERFLOW.to_owned(),
         error => error.to_string(),
     })?;
@@ -169,7 +169,11 @@ fn ours(file: &File, text: &str) -> Answer {
 }
 
 /// Runs a plan over a file in one piece; how files are cut is the matter of `cuts.rs`.
-fn run(checked: &Checked, bytes: &[u8]) -> Result<Vec<Vec<Value>>, MergeError> {
+fn run(
+    checked: &Checked,
+    arrangement: &Arrangement,
+    bytes: &[u8],
+) -> Result<Vec<Vec<Value>>, MergeError> {
     let mut scan = checked.start();
     scan.begin_piece(Piece { offset: 0, starts_record: true, ends_file: true });
     let mut rows = Vec::new();
@@ -180,7 +184,9 @@ fn run(checked: &Checked, bytes: &[u8]) -> Result<Vec<Vec<Value>>, MergeError> {
     drive(&mut scan, &[], &mut partial, |scan, _, output| scan.finish(output))?;
     let mut merge = Merge::new(checked);
     merge.add(&partial)?;
-    Ok(match merge.finish() {
+    let mut merged = merge.finish();
+    arrangement.arrange(&mut merged);
+    Ok(match merged {
         Merged::Select => read_rows(checked, &rows),
         Merged::Aggregate(rows) => rows,
         Merged::Top(rows) => rows.iter().flat_map(|row| read_rows(checked, &row.row)).collect(),
@@ -559,6 +565,24 @@ fn groups() -> (File, Vec<Query>) {
     ] {
         queries.push(Query { columns: vec![Compared::Zeros; 13], ..exact(&text) });
     }
+    for (items, end, duck) in [
+        ("t, count(*)", "ORDER BY count(*) DESC", ", t"),
+        ("t, count(*) AS n", "ORDER BY N, 1 DESC", ""),
+        ("t AS i, max(i) AS t", "ORDER BY t DESC LIMIT 3", ", 1"),
+        ("t, max(i)", "ORDER BY max(f), min(i) DESC LIMIT 4", ", t"),
+        ("count(i)", "ORDER BY t DESC NULLS LAST LIMIT 2", ""),
+        ("t", "ORDER BY 1 DESC LIMIT 0", ""),
+    ] {
+        let text = format!("SELECT {items} FROM data GROUP BY t {end}");
+        let theirs = match end.split_once(" LIMIT") {
+            Some((order, limit)) => text.replace(end, &format!("{order}{duck} LIMIT{limit}")),
+            None => format!("{text}{duck}"),
+        };
+        queries.push(Query { duck: theirs, ..exact(&text) });
+    }
+    let limited = "SELECT t, sum(i) FROM data GROUP BY t";
+    let duck = format!("{limited} ORDER BY t LIMIT 3");
+    queries.push(Query { duck, ..exact(&format!("{limited} LIMIT 3")) });
     (file(&["i", "f", "t"], lines), queries)
 }
 

@@ -65,6 +65,10 @@ fn drives_tell_what_reading_tells() {
         assert_eq!(scan(&cell, &[path, top]).0, "id\n399999\n399998\n399997\n");
         let groups = "select name, count(*) from t group by name";
         assert_eq!(scan(&cell, &[path, groups]).0.lines().count(), 1001);
+        // By what is not shown, and of equals by the keys.
+        let ordered = format!("{groups} order by 2, max(id) desc limit 2");
+        let wanted = "name,count(*)\nname 81,400\nname 162,400\n";
+        assert_eq!(scan(&cell, &[path, &ordered]).0, wanted);
         let (told, _) = scan(&cell, &[path, sums, "--json"]);
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         assert_eq!(

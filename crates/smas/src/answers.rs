@@ -269,7 +269,10 @@ impl Rows {
     }
 
     /// Puts in what is told at the end.
-    fn merged(&mut self, merged: Merged, shown: &Shown) -> Result<(), SmasError> {
+    fn merged(&mut self, mut merged: Merged, shown: &Shown) -> Result<(), SmasError> {
+        if let Shown::Columns(_, arrangement) = shown {
+            arrangement.arrange(&mut merged);
+        }
         match merged {
             Merged::Select => {}
             Merged::Top(rows) => {
@@ -295,14 +298,14 @@ impl Rows {
 impl Shown {
     fn is_text(&self, groups: &[Vec<Value>]) -> bool {
         let is_text = |group: &Vec<Value>| matches!(group.first(), Some(Value::Text(_)));
-        matches!(self, Shown::Columns(_)) || groups.iter().any(is_text)
+        matches!(self, Shown::Columns(..)) || groups.iter().any(is_text)
     }
 
     /// A group as it is told; what is NULL is not.
     fn row(&self, group: &[Value]) -> Result<Option<Vec<u8>>, SmasError> {
         match self {
             Shown::Value => value_bytes(group.first().unwrap_or(&Value::Null)),
-            Shown::Columns(columns) => {
+            Shown::Columns(columns, _) => {
                 let values = columns.iter().filter_map(|place| group.get(*place));
                 let mut row = delimited_row(values, b',', b'"');
                 // Its end is no part of it, as of other lines.
@@ -330,7 +333,7 @@ fn value_bytes(value: &Value) -> Result<Option<Vec<u8>>, SmasError> {
 
 #[cfg(test)]
 mod tests {
-    use nasd_filter::{Column, Delimited, Options, Plan, Select, Type};
+    use nasd_filter::{Arrangement, Column, Delimited, Options, Plan, Select, Type};
 
     use super::*;
 
@@ -379,7 +382,7 @@ mod tests {
         assert_eq!(value(Value::Float(0.0)).unwrap(), Some(vec![0; 8]));
         assert_eq!(value(Value::Text(Vec::new())).unwrap(), Some(Vec::new()));
         let group = [Value::Text(b"a,b".to_vec()), Value::Int(7)];
-        let row = Shown::Columns(vec![1, 0]).row(&group).unwrap();
+        let row = Shown::Columns(vec![1, 0], Arrangement::default()).row(&group).unwrap();
         assert_eq!(row, Some(b"7,\"a,b\"".to_vec()));
     }
 }

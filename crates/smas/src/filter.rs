@@ -3,7 +3,8 @@
 use nasd_clerk::GrepPlan;
 use nasd_filter::sql;
 use nasd_filter::{
-    Aggregate, Checked, Expression, Format, Function, Item, Options, Plan, Program, Select,
+    Aggregate, Arrangement, Checked, Expression, Format, Function, Item, Options, Plan, Program,
+    Select,
 };
 use nasd_grep::{Pattern, Wanted};
 
@@ -47,8 +48,8 @@ pub(crate) enum Chosen {
 pub(crate) enum Shown {
     /// The one value of the only group, as it is in memory.
     Value,
-    /// Lines of these places in groups.
-    Columns(Vec<usize>),
+    /// Lines of these places in groups, in an order.
+    Columns(Vec<usize>, Arrangement),
 }
 
 impl Filter {
@@ -107,7 +108,7 @@ impl Filter {
             Filter::Sql(text) => {
                 let query = sql::parse(text, format)?;
                 let columns = query.columns.iter().map(|column| column.place).collect();
-                Ok((query.program, Shown::Columns(columns)))
+                Ok((query.program, Shown::Columns(columns, query.arrangement)))
             }
             Filter::Grep(_) => Err(SmasError::NoRecords),
         }

@@ -3,6 +3,7 @@
 
 mod dialect;
 
+use crate::arrange::{Arrangement, OrderBy};
 use crate::expression::{Arithmetic, Comparison, Expression, Literal};
 use crate::format::Format;
 use crate::plan::{Aggregate, Function, Item, Program, Select, Top};
@@ -26,6 +27,8 @@ pub struct Query {
     pub columns: Vec<ResultColumn>,
     /// Whether those are all that there are: `*`.
     pub is_all: bool,
+    /// What is to be made of the result of the whole file, where it is groups.
+    pub arrangement: Arrangement,
 }
 
 /// A column of a query's result.
@@ -91,7 +94,7 @@ struct Clauses {
     items: Vec<(ast::Expr, String)>,
     filter: Option<ast::Expr>,
     keys: Vec<ast::Expr>,
-    order: Option<(ast::Expr, bool)>,
+    order: Vec<(ast::Expr, bool)>,
     limit: Option<u64>,
 }
 
@@ -105,7 +108,7 @@ impl Clauses {
             ("|>", !query.pipe_operators.is_empty()),
         ];
         refuse(&others)?;
-        let order = query.order_by.map(order).transpose()?;
+        let order = query.order_by.map(orders).transpose()?.unwrap_or_default();
         let limit = query.limit_clause.map(limit).transpose()?.flatten();
         let ast::SetExpr::Select(select) = *query.body else {
             return not_supported("anything but one SELECT");
@@ -212,23 +215,22 @@ fn place(position: i64) -> Option<usize> {
     usize::try_from(position).ok().and_then(|position| position.checked_sub(1))
 }
 
-fn order(order: ast::OrderBy) -> Result<(ast::Expr, bool), SqlError> {
-    let ast::OrderByKind::Expressions(mut list) = order.kind else {
+/// What an ORDER BY is by, and whether the greatest come first.
+fn orders(order: ast::OrderBy) -> Result<Vec<(ast::Expr, bool)>, SqlError> {
+    let ast::OrderByKind::Expressions(list) = order.kind else {
         return not_supported("ORDER BY ALL");
     };
-    match (list.pop(), list.is_empty()) {
-        (Some(item), true) => {
-            if item.options.nulls_first == Some(true) {
-                return not_supported("NULLS FIRST");
-            }
-            match item.options.sort {
-                None | Some(ast::OrderBySort::Asc) => Ok((item.expr, false)),
-                Some(ast::OrderBySort::Desc) => Ok((item.expr, true)),
-                Some(_) => not_supported("ORDER BY ... USING"),
-            }
+    let orders = list.into_iter().map(|item| {
+        if item.options.nulls_first == Some(true) {
+            return not_supported("NULLS FIRST");
         }
-        _ => not_supported("ORDER BY more than one expression"),
-    }
+        match item.options.sort {
+            None | Some(ast::OrderBySort::Asc) => Ok((item.expr, false)),
+            Some(ast::OrderBySort::Desc) => Ok((item.expr, true)),
+            Some(_) => not_supported("ORDER BY ... USING"),
+        }
+    });
+    orders.collect()
 }
 
 fn limit(clause: ast::LimitClause) -> Result<Option<u64>, SqlError> {
@@ -325,9 +327,9 @@ impl Translator<'_> {
             let names = clauses.items.iter().map(|(_, name)| name.clone());
             (Some(items.collect::<Result<_, _>>()?), names.collect())
         };
-        let program = match &clauses.order {
-            None => Program::Select(Select { filter, projection, limit: clauses.limit }),
-            Some((order, descending)) => {
+        let program = match clauses.order.as_slice() {
+            [] => Program::Select(Select { filter, projection, limit: clauses.limit }),
+            [(order, descending)] => {
                 let Some(limit) = clauses.limit else {
                     return not_supported("ORDER BY without LIMIT");
                 };
@@ -338,10 +340,12 @@ impl Translator<'_> {
                 let descending = *descending;
                 Program::Top(Top { filter, order, descending, count, projection })
             }
+            _ => return not_supported("ORDER BY more than one expression"),
         };
         let column = |(place, name)| ResultColumn { name, place };
         let columns = names.into_iter().enumerate().map(column).collect();
-        Ok(Query { program, columns, is_all: clauses.items.is_empty() })
+        let is_all = clauses.items.is_empty();
+        Ok(Query { program, columns, is_all, arrangement: Arrangement::default() })
     }
 
     /// What an ORDER BY is by: an item by its place or its alias, or else an expression over columns.
@@ -371,31 +375,55 @@ impl Translator<'_> {
     }
 
     fn aggregate(&self, clauses: &Clauses) -> Result<Query, SqlError> {
-        let order = clauses.order.is_some();
-        refuse(&[("ORDER BY of groups", order), ("LIMIT of groups", clauses.limit.is_some())])?;
         if clauses.items.is_empty() {
             return not_supported("* of groups");
         }
         let filter = self.filter(clauses)?;
         let keys = clauses.keys.iter().map(|key| self.expression(self.key(key, clauses)));
         let keys: Vec<Expression> = keys.collect::<Result<_, _>>()?;
-        let (mut items, mut columns) = (Vec::new(), Vec::new());
+        let mut groups = Aggregate { filter, keys, items: Vec::new() };
+        let mut columns = Vec::new();
         for (expression, name) in &clauses.items {
-            let place = match aggregate(expression) {
-                Some((function, call)) => {
-                    items.push(Item { function, argument: self.argument(function, call)? });
-                    keys.len() + items.len() - 1
-                }
-                None => {
-                    let value = self.expression(expression)?;
-                    let place = keys.iter().position(|key| *key == value);
-                    place.ok_or_else(|| SqlError::NotGrouped(name.clone()))?
-                }
-            };
+            let place = self.place(expression, name, &mut groups)?;
             columns.push(ResultColumn { name: name.clone(), place });
         }
-        let program = Program::Aggregate(Aggregate { filter, keys, items });
-        Ok(Query { program, columns, is_all: false })
+        let orders = clauses.order.iter().map(|(order, descending)| {
+            let item = self.order_of_groups(order, clauses)?;
+            let place = self.place(&item, &order.to_string(), &mut groups)?;
+            Ok(OrderBy { place, descending: *descending })
+        });
+        let by = orders.collect::<Result<_, SqlError>>()?;
+        let arrangement = Arrangement { by, limit: clauses.limit };
+        Ok(Query { program: Program::Aggregate(groups), columns, is_all: false, arrangement })
+    }
+
+    /// Where in the row of a group a value is: a key, or an aggregate, which is told of groups then.
+    fn place(
+        &self,
+        expression: &ast::Expr,
+        name: &str,
+        groups: &mut Aggregate,
+    ) -> Result<usize, SqlError> {
+        let Some((function, call)) = aggregate(expression) else {
+            let value = self.expression(expression)?;
+            let place = groups.keys.iter().position(|key| *key == value);
+            return place.ok_or_else(|| SqlError::NotGrouped(name.to_owned()));
+        };
+        let item = Item { function, argument: self.argument(function, call)? };
+        let place = groups.items.iter().position(|known| *known == item);
+        if place.is_none() {
+            groups.items.push(item);
+        }
+        Ok(groups.keys.len() + place.unwrap_or(groups.items.len() - 1))
+    }
+
+    /// What an ORDER BY of groups is by: an item by its place or its alias, or else a key or an aggregate.
+    fn order_of_groups(&self, order: &ast::Expr, clauses: &Clauses) -> Result<ast::Expr, SqlError> {
+        match literal(order) {
+            Some(Literal::Int(_)) => by_position("ORDER BY", order.clone(), &clauses.items),
+            Some(_) => not_supported(format!("ORDER BY {order}, a constant")),
+            None => Ok(aliased(order, clauses).unwrap_or(order).clone()),
+        }
     }
 
     /// The argument of an aggregate function; none for `count(*)`.

@@ -128,6 +128,38 @@ fn aggregates() {
 }
 
 #[test]
+fn groups_have_an_order_and_a_limit() {
+    let by = |sql: &str| {
+        let found = query(sql);
+        let Program::Aggregate(program) = found.program else {
+            panic!("{sql} has no groups");
+        };
+        let by = found.arrangement.by.iter().map(|by| (by.place, by.descending)).collect();
+        let by: Vec<(usize, bool)> = by;
+        (by, found.arrangement.limit, program.items.len())
+    };
+    let grouped = |end: &str| by(&format!("SELECT sum(b) AS s, a FROM t GROUP BY a {end}"));
+    assert_eq!(grouped(""), (vec![], None, 1));
+    assert_eq!(grouped("LIMIT 7"), (vec![], Some(7), 1));
+    assert_eq!(grouped("ORDER BY 1 DESC, a LIMIT 2"), (vec![(1, true), (0, false)], Some(2), 1));
+    assert_eq!(grouped("ORDER BY S"), (vec![(1, false)], None, 1));
+    // Another aggregate is told too, and not shown; one that is told is not told twice.
+    let counted = "ORDER BY count(*) DESC, sum(b), count(*)";
+    assert_eq!(grouped(counted), (vec![(2, true), (1, false), (2, false)], None, 2));
+    for (sql, text) in [
+        (
+            "SELECT a, count(*) FROM t GROUP BY a ORDER BY b",
+            "b is neither in GROUP BY nor an aggregate",
+        ),
+        ("SELECT count(*) FROM t ORDER BY 2", "not supported: ORDER BY 2: there is no such item"),
+        ("SELECT count(*) FROM t ORDER BY 'a'", "not supported: ORDER BY 'a', a constant"),
+        ("SELECT count(*) FROM t ORDER BY 1 NULLS FIRST", "not supported: NULLS FIRST"),
+    ] {
+        assert_eq!(parse(sql, &format()).unwrap_err().to_string(), text, "{sql}");
+    }
+}
+
+#[test]
 fn long_chains_are_not_deep_and_deep_ones_are_refused() {
     let ors = (0..250).map(|number| format!("a = {number}")).collect::<Vec<_>>().join(" OR ");
     let program = query(&format!("SELECT * FROM t WHERE {ors}")).program;

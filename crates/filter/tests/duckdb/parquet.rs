@@ -140,7 +140,9 @@ fn ours(memory: &Memory, text: &str) -> Answer {
     let places: Vec<usize> = query.columns.iter().map(|column| column.place).collect();
     let found = scan::scan(memory, &file, &checked).map_err(told)?;
     assert_eq!(found.counts.bad, 0, "files have good records only");
-    let rows = match found.merged {
+    let mut merged = found.merged;
+    query.arrangement.arrange(&mut merged);
+    let rows = match merged {
         Merged::Select => read_rows(&checked, &found.rows),
         Merged::Aggregate(rows) => rows,
         Merged::Top(rows) => rows.iter().flat_map(|row| read_rows(&checked, &row.row)).collect(),

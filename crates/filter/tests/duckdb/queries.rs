@@ -140,6 +140,8 @@ impl Maker<'_> {
     }
 
     fn aggregate(&mut self, from: &str) -> Query {
+        let is_arranged = self.random.one_in(2);
+        self.overflows &= !is_arranged;
         let keys: Vec<Term> = (0..self.random.pick(&[0, 0, 1, 1, 2])).map(|_| self.key()).collect();
         let named = self.random.below(3);
         let (mut items, mut by) = (Vec::new(), Vec::new());
@@ -167,11 +169,47 @@ impl Maker<'_> {
         if !keys.is_empty() {
             end.push_str(&format!(" GROUP BY {}", by.join(", ")));
         }
-        let ours = format!("SELECT {} {end}", joined(&items));
+        let mut ours = format!("SELECT {} {end}", joined(&items));
+        let arranged = is_arranged.then(|| self.arrangement(&items, &columns, keys.len()));
         items.append(&mut sizes);
-        let duck = format!("SELECT {} {end}", joined(&items));
-        let keys = Some((0..keys.len()).collect());
+        let mut duck = format!("SELECT {} {end}", joined(&items));
+        let keys = arranged.is_none().then(|| (0..keys.len()).collect());
+        if let Some((ours_by, duck_by)) = arranged {
+            ours += &ours_by;
+            duck += &duck_by;
+        }
         Query { ours, duck, optimized: !self.overflows, columns, keys }
+    }
+
+    /// An ORDER BY and a LIMIT of groups. Of equals DuckDB gives any, and so do we not: it is asked for the order of the keys as
+    /// well. What it rounds is no order.
+    fn arrangement(
+        &mut self,
+        items: &[Term],
+        columns: &[Compared],
+        keys: usize,
+    ) -> (String, String) {
+        let exact = |place: &usize| matches!(columns[*place], Compared::Exact | Compared::Zeros);
+        let places: Vec<usize> = (0..items.len()).filter(exact).collect();
+        let mut by = Vec::new();
+        for _ in 0..self.random.below(3).min(places.len()) {
+            let place = self.random.pick(&places);
+            let item = match items[place].text.split_once(" AS ") {
+                Some((_, alias)) if self.random.one_in(2) => alias.to_owned(),
+                // A constant would be the number of another item.
+                None if place >= keys && self.random.one_in(2) => items[place].text.clone(),
+                _ => (place + 1).to_string(),
+            };
+            by.push(item + self.random.pick(&["", " ASC", " DESC", " DESC NULLS LAST"]));
+        }
+        let limit = self.random.pick(&["", " LIMIT 0", " LIMIT 1", " LIMIT 2", " LIMIT 5"]);
+        let told = |by: &[String]| match by.is_empty() {
+            true => limit.to_owned(),
+            false => format!(" ORDER BY {}{limit}", by.join(", ")),
+        };
+        let ours = told(&by);
+        by.extend((1..=keys).map(|key| key.to_string()));
+        (ours, told(&by))
     }
 
     fn item(&mut self, sizes: &mut Vec<Term>) -> (Term, Compared) {

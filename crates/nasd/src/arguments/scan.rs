@@ -23,7 +23,7 @@ pub enum RecordFormat {
 pub struct ScanArguments {
     /// VOLUME:/path.
     pub path: String,
-    /// What is wanted: SELECT ... FROM file [WHERE ...] [GROUP BY ...] [ORDER BY x [DESC]] [LIMIT n]. The name behind FROM is
+    /// What is wanted: SELECT ... FROM file [WHERE ...] [GROUP BY ...] [ORDER BY x [DESC] ...] [LIMIT n]. The name behind FROM is
     /// anything.
     #[arg(default_value = "SELECT * FROM file")]
     pub query: String,

@@ -47,7 +47,8 @@ pub fn scan(cell: &Cell, arguments: &ScanArguments, as_json: bool) -> Outcome {
         false => output::stop_if_gone(out.write_all(rows)),
     };
     let scanned = source.scan(&checked, options, &mut give);
-    let (scanned, groups) = scanned.map_err(|error| format!("{path}: {error}"))?;
+    let (mut scanned, groups) = scanned.map_err(|error| format!("{path}: {error}"))?;
+    query.arrangement.arrange(&mut scanned.merged);
     let seconds = begun.elapsed().as_secs_f64();
     tell(arguments, &scanned, groups, seconds);
     if as_json {
