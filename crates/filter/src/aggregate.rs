@@ -53,6 +53,15 @@ impl Kind {
             Kind::Bound { .. } => 2,
         }
     }
+
+    /// Most bytes that a partial result has of it, but those of texts that are kept.
+    const fn told_bytes(self) -> usize {
+        match self {
+            Kind::Count | Kind::Int => 8 * self.words(),
+            Kind::Float => 8 + 4 * 4 + 8 * SUM_WORDS,
+            Kind::Bound { .. } => 4 + 8,
+        }
+    }
 }
 
 /// A value of a result.
@@ -307,6 +316,13 @@ impl Groups {
         let mut counter = Counter::default();
         (0..=self.count).for_each(|item| self.put_item(item, &mut counter));
         counter.0
+    }
+
+    /// No less than these bytes, without looking at each group.
+    pub(crate) fn result_bound(&self) -> usize {
+        let told: usize = self.accumulators.iter().map(|one| one.kind.told_bytes()).sum();
+        // A key has its length, and what fills up its last word. Those of texts are in what is told of their kind.
+        16 + self.count * (8 + told) + self.arena.used_bytes()
     }
 
     fn put_item(&self, item: usize, sink: &mut impl Sink) {

@@ -77,6 +77,11 @@ impl Arena {
         self.free[class] = slot.start;
     }
 
+    /// No less than what all that is kept has, in bytes.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used
+    }
+
     pub(crate) fn get(&self, slot: Slot) -> &[u8] {
         &self.bytes[slot.start as usize..][..slot.length as usize]
     }

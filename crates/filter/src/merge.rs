@@ -256,6 +256,10 @@ impl Merge {
 /// The first `count` rows of a Select's or a Top's output; all if there are not more. With pieces in the
 /// file's order this keeps a LIMIT over several scans.
 pub fn first_rows<'a>(checked: &Checked, rows: &'a [u8], count: u64) -> &'a [u8] {
+    // A row has a byte at least.
+    if count >= rows.len() as u64 {
+        return rows;
+    }
     let plan = checked.plan();
     let projected = plan.program.projection().is_some();
     let quote = match &plan.format {

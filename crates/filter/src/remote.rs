@@ -23,6 +23,8 @@ pub const REPORT_BYTES: usize = 7 * 8 + 4 * 4;
 
 /// Bytes of input between two looks at how large a partial result has become.
 const LOOK_BYTES: u64 = 1 << 20;
+/// Looks at its bound alone, at most, before its bytes are counted again.
+const MOST_LOOKS: u32 = 16;
 
 /// What is asked for besides the pieces (`nasd_scan_request`).
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +85,10 @@ pub struct Answer {
     piece: Piece,
     /// Bytes until the partial result is looked at again.
     look_in: u64,
+    /// How many bytes it had when they were counted, and the bound of them then.
+    counted: (usize, usize),
+    /// Looks since.
+    looks: u32,
 }
 
 impl Answer {
@@ -111,6 +117,8 @@ impl Answer {
             report_at: 0,
             piece: Piece::default(),
             look_in: LOOK_BYTES,
+            counted: (0, 0),
+            looks: 0,
         }
     }
 
@@ -136,15 +144,29 @@ impl Answer {
         match self.write(|scan, output| scan.feed(bytes, output))? {
             Next::More if bytes.len() as u64 >= self.look_in => {
                 self.look_in = LOOK_BYTES;
-                // What the bytes up to the next look add has room too, unless they are nearly all new groups.
-                let is_much = self.scan.result_bytes() > self.buffer.len() / 4;
-                Ok(if is_much { Next::Enough } else { Next::More })
+                Ok(if self.is_much() { Next::Enough } else { Next::More })
             }
             next => {
                 self.look_in = self.look_in.saturating_sub(bytes.len() as u64);
                 Ok(next)
             }
         }
+    }
+
+    /// Whether the partial result has become so large that the answer is to be ended: what the bytes up to the next look add has
+    /// room too, unless they are nearly all new groups. Counting its bytes takes a look at each group, so that is done only
+    /// where they may be too many; now and then in any case, as what is told of a known group may grow.
+    fn is_much(&mut self) -> bool {
+        let much = self.buffer.len() / 4;
+        let bound = self.scan.result_bound();
+        let (bytes, before) = self.counted;
+        let may_be = bytes.saturating_add(bound.saturating_sub(before));
+        self.looks += 1;
+        if bound <= much || (may_be <= much && self.looks < MOST_LOOKS) {
+            return false;
+        }
+        (self.counted, self.looks) = ((self.scan.result_bytes(), bound), 0);
+        self.counted.0 > much
     }
 
     /// Ends the piece before byte `end` of the file, up to which it was fed; [`Next::More`] if there is room for all of it.
@@ -270,9 +292,72 @@ pub fn read_answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::expression::Expression;
+    use crate::format::{Column, Delimited, Format, Type};
+    use crate::plan::{Aggregate, Function, Item, Options};
 
     #[test]
     fn a_report_is_as_long_as_is_said() {
         assert_eq!(nasd_xdr::to_bytes(&Report::default()).len(), REPORT_BYTES);
+    }
+
+    /// Groups of texts, with what is told of an aggregate of each kind.
+    fn answer(most: usize) -> Answer {
+        let column = |name: &str, kind| Column { name: name.to_owned(), kind };
+        let columns = vec![column("k", Type::Text), column("f", Type::Float)];
+        let delimited = Delimited { delimiter: b',', quote: None, header: false, columns };
+        let item = |function, at| Item { function, argument: Some(Expression::column(at)) };
+        let items = vec![
+            item(Function::Count, 0),
+            item(Function::Min, 0),
+            item(Function::Max, 1),
+            item(Function::Avg, 1),
+        ];
+        let keys = vec![Expression::column(0)];
+        let program = Program::Aggregate(Aggregate { filter: None, keys, items });
+        let format = Format::Delimited(delimited);
+        let plan = Plan { format, program, options: Options::default() };
+        Answer::new(&plan.check().unwrap(), u64::MAX, most, 1)
+    }
+
+    #[test]
+    fn no_partial_result_has_more_bytes_than_its_bound() {
+        let mut answer = answer(8 << 20);
+        answer.begin(0);
+        assert!(answer.scan.result_bytes() <= answer.scan.result_bound());
+        for round in 0..50_i32 {
+            let lines = (0..20).map(|line| {
+                let key = "x".repeat((round * line) as usize % 70);
+                format!("{key}{line},{}e{}\n", line * 7 + 1, (round * 13 + line) % 600 - 300)
+            });
+            let lines: Vec<String> = lines.collect();
+            assert_eq!(answer.feed(lines.concat().as_bytes()), Ok(Next::More));
+            assert!(answer.scan.result_bytes() <= answer.scan.result_bound());
+        }
+    }
+
+    #[test]
+    fn groups_are_looked_at_only_when_they_may_be_much() {
+        let mut answer = answer(1 << 20);
+        answer.begin(0);
+        let lines = |from: u32, keys: u32| -> String {
+            (0..200_000).map(|line| format!("{},1.5\n", from + line % keys)).collect()
+        };
+        // A few can't be.
+        let few = lines(0, 10);
+        assert!(few.len() as u64 >= LOOK_BYTES);
+        for _ in 0..3 {
+            assert_eq!(answer.feed(few.as_bytes()), Ok(Next::More));
+            assert_eq!(answer.counted, (0, 0));
+        }
+        // Many may, and are not, which need not be found again for what is known.
+        assert_eq!(answer.feed(lines(0, 1000).as_bytes()), Ok(Next::More));
+        let counted = answer.counted;
+        assert!(counted.0 > 0 && counted.0 < counted.1, "{counted:?}");
+        for _ in 0..3 {
+            assert_eq!(answer.feed(lines(0, 1000).as_bytes()), Ok(Next::More));
+            assert_eq!((answer.counted, answer.looks > 0), (counted, true));
+        }
+        assert_eq!(answer.feed(lines(1000, 10_000).as_bytes()), Ok(Next::Enough));
     }
 }

@@ -340,6 +340,15 @@ impl Scan {
         }
     }
 
+    /// No less than these, at little cost.
+    pub(crate) fn result_bound(&self) -> usize {
+        match &self.task {
+            Task::Select { .. } => 0,
+            Task::Aggregate(groups) => groups.result_bound(),
+            Task::Top(top) => top.result_bound(),
+        }
+    }
+
     /// Writes the partial result of an Aggregate or a Top, for [`Merge`](crate::Merge); nothing for a
     /// Select.
     ///

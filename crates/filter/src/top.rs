@@ -226,6 +226,12 @@ impl Top {
         counter.0
     }
 
+    /// No less than these bytes, without looking at each record.
+    pub(crate) fn result_bound(&self) -> usize {
+        // Lengths, and what fills up the last words of a key and a row.
+        12 + self.heap.len() * (4 + 8 + 8 + 8) + self.arena.used_bytes()
+    }
+
     fn put_item(&self, item: usize, sink: &mut impl Sink) {
         let Some(entry) = item.checked_sub(1).map(|number| &self.heap[number]) else {
             sink.put_u32(PARTIAL);
