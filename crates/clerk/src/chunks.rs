@@ -44,6 +44,11 @@ pub(crate) trait Job: Send + Sync + 'static {
     /// What that is told.
     fn arguments(&self) -> Vec<u8>;
 
+    /// The same for drives that refuse that, as it may take more memory than they have: with less, what takes least last.
+    fn lesser_arguments(&self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
     /// Most bytes that each drive may tell in one answer.
     fn most(&self) -> usize;
 
@@ -96,6 +101,13 @@ pub(crate) struct Came {
     is_packed: bool,
 }
 
+/// What drives told, and how that came.
+type Told = (Vec<ExtendedPart>, Came);
+
+fn is_refused(part: &ExtendedPart) -> bool {
+    part.outcome == ExtensionOutcome::Refused
+}
+
 /// See the module.
 pub(crate) struct Chunks<J: Job> {
     shared: Arc<Shared<J>>,
@@ -118,7 +130,8 @@ struct Threads<J: Job> {
 struct Shared<J: Job> {
     file: Arc<OpenFile>,
     job: J,
-    arguments: Vec<u8>,
+    /// The first of them, and those that take less.
+    arguments: Vec<Vec<u8>>,
     file_bytes: u64,
     sizes: Sizes,
     /// By which drives know which calls are of one job.
@@ -150,6 +163,8 @@ struct State<J: Job> {
     answers: Answers,
     /// Drives know of no wishes.
     no_wish: bool,
+    /// Which of the arguments drives do not refuse, as far as is known.
+    lesser: usize,
     is_over: bool,
 }
 
@@ -203,12 +218,13 @@ impl<J: Job> Chunks<J> {
             is_all_told: false,
             answers: Answers::default(),
             no_wish: false,
+            lesser: 0,
             is_over: false,
         };
         let shared = Arc::new(Shared {
             file_bytes,
             file,
-            arguments: job.arguments(),
+            arguments: [vec![job.arguments()], job.lesser_arguments()].concat(),
             job,
             sizes,
             number: new_job(),
@@ -443,7 +459,8 @@ impl<J: Job> Shared<J> {
         here: bool,
     ) -> Result<(Chunk<J::Found>, Asked), ClerkError> {
         let mut asked = Asked::No;
-        if !here && self.arguments.len() + WISH_BYTES <= MAX_EXTENSION_BYTES {
+        let longest = self.arguments.iter().map(Vec::len).max().unwrap_or(0);
+        if !here && longest + WISH_BYTES <= MAX_EXTENSION_BYTES {
             match self.ask(range) {
                 Ok(Some(chunk)) => return Ok((chunk, Asked::Told)),
                 Ok(None) | Err(ClerkError::Drive(Status::NoSuchExtension)) => {
@@ -463,16 +480,15 @@ impl<J: Job> Shared<J> {
 
     /// What drives tell of a range, if they tell of all of it.
     fn ask(&self, range: ByteRange) -> Result<Option<Chunk<J::Found>>, ClerkError> {
-        let wish = {
-            let state = self.lock();
-            (!state.no_wish).then(|| state.answers.wish())
-        };
-        let (mut told, mut came) = self.extend(range, wish)?;
-        let is_refused = |part: &ExtendedPart| part.outcome == ExtensionOutcome::Refused;
-        if wish.is_some() && told.iter().any(is_refused) {
-            // An older drive takes no wishes.
-            (told, came) = self.extend(range, None)?;
-            self.lock().no_wish |= !told.iter().any(is_refused);
+        let lesser = self.lock().lesser;
+        let (mut told, mut came) = self.ask_with(range, lesser)?;
+        for lesser in lesser + 1..self.arguments.len() {
+            if !told.iter().any(is_refused) {
+                break;
+            }
+            (told, came) = self.ask_with(range, lesser)?;
+            let mut state = self.lock();
+            state.lesser = state.lesser.max(lesser);
         }
         if let Some(part) = told.iter().find(|part| part.outcome != ExtensionOutcome::Done) {
             let text = String::from_utf8_lossy(&part.data);
@@ -483,13 +499,30 @@ impl<J: Job> Shared<J> {
         Ok(is_whole.then_some(Chunk::Told(told, came)))
     }
 
+    /// What drives tell that are asked with some of the arguments.
+    fn ask_with(&self, range: ByteRange, lesser: usize) -> Result<Told, ClerkError> {
+        let wish = {
+            let state = self.lock();
+            (!state.no_wish).then(|| state.answers.wish())
+        };
+        let (told, came) = self.extend(range, lesser, wish)?;
+        if wish.is_none() || !told.iter().any(is_refused) {
+            return Ok((told, came));
+        }
+        // An older drive takes no wishes.
+        let (told, came) = self.extend(range, lesser, None)?;
+        self.lock().no_wish |= !told.iter().any(is_refused);
+        Ok((told, came))
+    }
+
     /// What drives tell, unpacked, and how it came.
     fn extend(
         &self,
         range: ByteRange,
+        lesser: usize,
         wish: Option<Wish>,
-    ) -> Result<(Vec<ExtendedPart>, Came), ClerkError> {
-        let mut arguments = self.arguments.clone();
+    ) -> Result<Told, ClerkError> {
+        let mut arguments = self.arguments[lesser].clone();
         if let Some(wish) = wish {
             put_wish(wish, &mut arguments);
         }

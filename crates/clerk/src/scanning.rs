@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use nasd_filter::remote::{EXTENSION, Part, REVISION, Request, read_answer};
+use nasd_filter::remote::{Answer, EXTENSION, Part, REVISION, Request, read_answer};
 use nasd_filter::{
     Checked, Counts, Fed, Join, MergeError, Merged, Output, Piece, Program, Report, ScanError,
 };
@@ -20,6 +20,12 @@ const SELECT: Sizes = Sizes { first: 4 << 20, most: 64 << 20 };
 
 /// Bytes of a chunk of what is summed up, at least and at most: little comes back.
 const SUM_BYTES: (u64, u64) = (8 << 20, 256 << 20);
+
+/// Bytes of memory that a drive has for an answer in any case, unless it was told to have less.
+const DRIVE_BYTES: usize = 16 << 20;
+
+/// Groups for which a drive is asked at least: of fewer it would find more, mostly.
+const LEAST_GROUPS: u32 = 1 << 10;
 
 /// Bytes that there is room for at least when a scan writes.
 const LEAST_ROOM: usize = 64 << 10;
@@ -294,6 +300,24 @@ impl Job for ScanJob {
     fn arguments(&self) -> Vec<u8> {
         let plan = self.checked.plan().clone();
         nasd_xdr::to_bytes(&Request { file_bytes: self.file_bytes, plan })
+    }
+
+    fn lesser_arguments(&self) -> Vec<Vec<u8>> {
+        let (plan, mut all) = (self.checked.plan(), Vec::new());
+        let mut plan = match &plan.program {
+            Program::Aggregate(program) if !program.keys.is_empty() => plan.clone(),
+            _ => return all,
+        };
+        let mut bytes = Answer::memory_bytes(&self.checked, self.most());
+        while bytes > DRIVE_BYTES && plan.options.groups > LEAST_GROUPS {
+            plan.options.groups = (plan.options.groups / 4).max(LEAST_GROUPS);
+            // A plan with another bound is as right as it was.
+            let Ok(checked) = plan.check() else { break };
+            bytes = Answer::memory_bytes(&checked, self.most());
+            let request = Request { file_bytes: self.file_bytes, plan: plan.clone() };
+            all.push(nasd_xdr::to_bytes(&request));
+        }
+        all
     }
 
     fn most(&self) -> usize {

@@ -42,6 +42,8 @@ struct Accumulator {
     function: Function,
     /// Words of a group before it.
     offset: usize,
+    /// They are those of an accumulator before it: of a sum and an average of the same values.
+    is_shared: bool,
 }
 
 impl Kind {
@@ -105,7 +107,8 @@ pub(crate) struct Groups {
 fn accumulators(program: &Aggregate, outcomes: &[Outcome]) -> (Vec<Accumulator>, usize) {
     let mut offset = 0;
     let arguments = &outcomes[program.keys.len()..];
-    let list = program.items.iter().zip(arguments).map(|(item, argument)| {
+    let mut list: Vec<Accumulator> = Vec::with_capacity(program.items.len());
+    for (item, argument) in program.items.iter().zip(arguments) {
         let kind = match (item.function, argument.kind) {
             (Function::Count, _) => Kind::Count,
             (Function::Sum | Function::Avg, Type::Float) => Kind::Float,
@@ -113,11 +116,15 @@ fn accumulators(program: &Aggregate, outcomes: &[Outcome]) -> (Vec<Accumulator>,
             (Function::Min, kind) => Kind::Bound { kind, greatest: false },
             (Function::Max, kind) => Kind::Bound { kind, greatest: true },
         };
-        let accumulator = Accumulator { kind, function: item.function, offset };
-        offset += kind.words();
-        accumulator
-    });
-    (list.collect(), offset)
+        let is_sum = matches!(kind, Kind::Int | Kind::Float);
+        let mut known = list.iter().zip(&program.items);
+        let known = known
+            .find(|(one, other)| is_sum && one.kind == kind && other.argument == item.argument);
+        let (at, is_shared) = known.map_or((offset, false), |(one, _)| (one.offset, true));
+        list.push(Accumulator { kind, function: item.function, offset: at, is_shared });
+        offset += if is_shared { 0 } else { kind.words() };
+    }
+    (list, offset)
 }
 
 /// The most groups there can be: one without keys.
@@ -213,8 +220,11 @@ impl Groups {
             }
         }
         for (number, argument) in arguments.iter().enumerate() {
-            let vector = machine.vector(argument.register);
-            self.accumulate(self.accumulators[number], vector, selected, &places)?;
+            let accumulator = self.accumulators[number];
+            if !accumulator.is_shared {
+                let vector = machine.vector(argument.register);
+                self.accumulate(accumulator, vector, selected, &places)?;
+            }
         }
         Ok(())
     }
@@ -409,7 +419,11 @@ impl Groups {
             Kind::Count => self.states[at] = self.states[at].wrapping_add(input.u64()?),
             Kind::Int => {
                 let sum = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
-                add_int(&mut self.states[at..], sum.cast_signed(), input.u64()?);
+                let count = input.u64()?;
+                // It is told of each.
+                if !accumulator.is_shared {
+                    add_int(&mut self.states[at..], sum.cast_signed(), count);
+                }
             }
             Kind::Float => {
                 let count = input.u64()?;
@@ -419,9 +433,11 @@ impl Groups {
                 let words = input.array_with(SUM_WORDS, Decoder::u64)?;
                 let sum = exact::expand(start, &words, negative, special)
                     .ok_or(XdrError::Invalid("a sum is malformed"))?;
-                let state = &mut self.states[at..at + SUM_WORDS + 1];
-                exact::merge(state, &sum);
-                state[SUM_WORDS] = state[SUM_WORDS].wrapping_add(count);
+                if !accumulator.is_shared {
+                    let state = &mut self.states[at..at + SUM_WORDS + 1];
+                    exact::merge(state, &sum);
+                    state[SUM_WORDS] = state[SUM_WORDS].wrapping_add(count);
+                }
             }
             Kind::Bound { kind, greatest } => {
                 if !input.bool()? {

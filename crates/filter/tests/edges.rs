@@ -506,3 +506,41 @@ fn pieces_of_files_of_two_lengths_are_no_file() {
     let lost = seams.head(piece(4, true), &head, b"7\n");
     assert!(matches!(lost, Err(MergeError::Pieces(_))), "{lost:?}");
 }
+
+#[test]
+fn a_sum_and_an_average_are_of_one_state() {
+    for kind in [Type::Int, Type::Float] {
+        let keys = vec![Expression::column(0)];
+        let of = |functions: &[Function]| {
+            let argument = Some(Expression::column(1));
+            let items =
+                functions.iter().map(|&function| Item { function, argument: argument.clone() });
+            let items = items.collect();
+            let program = Program::Aggregate(Aggregate { filter: None, keys: keys.clone(), items });
+            plan(csv(false, &[Type::Int, kind]), program).check().unwrap()
+        };
+        let both = of(&[Function::Avg, Function::Sum, Function::Max, Function::Avg]);
+        let groups = both.plan().options.groups as usize;
+        let other = of(&[Function::Sum, Function::Max]).memory_bytes();
+        assert!(both.memory_bytes() < other + groups);
+        let mut merge = Merge::new(&both);
+        for file in [&b"1,2\n2,7\n1,4\n"[..], b"1,9\n2,\n"] {
+            let mut scan = both.start();
+            run_piece(&mut scan, WHOLE, file).unwrap();
+            merge.add(&partial(&mut scan)).unwrap();
+        }
+        let number = |value: i64| match kind {
+            Type::Int => Value::Int(value),
+            _ => Value::Float(value as f64),
+        };
+        let sum = |value: i64| match kind {
+            Type::Int => Value::HugeInt(value.into()),
+            _ => Value::Float(value as f64),
+        };
+        let row = |key, average: f64, total, most| {
+            let average = Value::Float(average);
+            vec![Value::Int(key), average.clone(), sum(total), number(most), average]
+        };
+        assert_eq!(merge.finish(), Merged::Aggregate(vec![row(1, 5.0, 15, 9), row(2, 7.0, 7, 7)]));
+    }
+}

@@ -65,6 +65,11 @@ fn drives_tell_what_reading_tells() {
         assert_eq!(scan(&cell, &[path, top]).0, "id\n399999\n399998\n399997\n");
         let groups = "select name, count(*) from t group by name";
         assert_eq!(scan(&cell, &[path, groups]).0.lines().count(), 1001);
+        // Which takes more memory than a drive has, for as many groups as there may be.
+        let floats = "select name, sum(price), avg(price * 2), sum(id / 3), avg(id / 7) from t group by name";
+        let (told, said) = scan(&cell, &[path, floats, "--stats"]);
+        assert!(said.contains(" 0 were read"), "{said}");
+        assert!(told == scan(&cell, &[path, floats, "--here"]).0);
         // By what is not shown, and of equals by the keys.
         let ordered = format!("{groups} order by 2, max(id) desc limit 2");
         let wanted = "name,count(*)\nname 81,400\nname 162,400\n";

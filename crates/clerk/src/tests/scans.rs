@@ -1,9 +1,13 @@
 //! Scans and searches of files that change.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nasd_filter::remote::{Answer, Next, Request};
-use nasd_filter::{Aggregate, Checked, Fixed, Format, Function, Item, Plan, Program, Value};
+use nasd_filter::{
+    Aggregate, Checked, Column, Delimited, Expression, Fixed, Format, Function, Item, Plan,
+    Program, Type, Value,
+};
 use nasd_filter::{Field, FieldKind, Merged, Options};
 use nasd_grep::{Give, Pattern, Wanted};
 use nasd_types::ByteRange;
@@ -17,6 +21,9 @@ use crate::{
     Clerk, ClerkError, FileGrep, FileGrepError, FileHandle, FileScan, FileScanError, GrepPlan,
     OpenFile, OpenMode, ScanOptions, SetFileAttributes,
 };
+
+/// Memory that the drive has.
+const MEMORY_BYTES: usize = 20 << 20;
 
 /// Of records of four letters.
 fn count() -> Checked {
@@ -57,7 +64,9 @@ fn cut(cell: &Arc<FakeCell>, handle: FileHandle, size: u64) {
 fn told(bytes: &[u8], ranges: &[ByteRange], call: &ExtensionCall) -> Vec<ExtendedPart> {
     let mut input = Decoder::new(&call.arguments);
     let Request { file_bytes, plan } = XdrDecode::decode(&mut input).unwrap();
-    let mut answer = Answer::new(&plan.check().unwrap(), file_bytes, call.most, 1);
+    let checked = plan.check().unwrap();
+    let bytes_of_memory = Answer::memory_bytes(&checked, call.most);
+    let mut answer = Answer::new(&checked, file_bytes, call.most, 1);
     for range in ranges {
         assert!(answer.begin(range.offset));
         let mut piece = bytes.get(range.offset as usize..).unwrap_or_default().to_vec();
@@ -66,6 +75,7 @@ fn told(bytes: &[u8], ranges: &[ByteRange], call: &ExtensionCall) -> Vec<Extende
         assert_eq!(answer.end(range.end()), Ok(Next::More));
     }
     let (outcome, data) = match input.finish() {
+        _ if bytes_of_memory > MEMORY_BYTES => (ExtensionOutcome::Refused, b"too much".to_vec()),
         Ok(()) => (ExtensionOutcome::Done, answer.finish().unwrap()),
         // It takes no wishes.
         Err(_) => (ExtensionOutcome::Refused, Vec::new()),
@@ -138,4 +148,40 @@ fn nobody_can_foresee_where_groups_have_their_places() {
     let (file, _) = file(&clerk, b"one\n");
     let scan = FileScan::start(file, &count(), ScanOptions::default()).unwrap();
     assert!(scan.has_secret());
+}
+
+#[test]
+fn a_drive_that_has_not_the_memory_for_so_many_groups_is_asked_for_fewer() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let lines: String =
+        (0..1000).map(|line| format!("{},{line}.5,1e{}\n", line % 7, line % 9)).collect();
+    let (file, handle) = file(&clerk, lines.as_bytes());
+    let (of_drive, refused) = (Arc::clone(&cell), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&refused);
+    cell.set_extends(Arc::new(move |ranges, call| {
+        let bytes = of_drive.drive(0).durable_bytes(handle.object).unwrap();
+        let told = told(&bytes, ranges, call);
+        let is_refused = told[0].outcome == ExtensionOutcome::Refused;
+        counted.fetch_add(is_refused.into(), Ordering::Relaxed);
+        Ok(told)
+    }));
+    let column = |name: &str, kind| Column { name: name.to_owned(), kind };
+    let columns = vec![column("k", Type::Int), column("f", Type::Float), column("g", Type::Float)];
+    let format =
+        Format::Delimited(Delimited { delimiter: b',', quote: None, header: false, columns });
+    let item = |function, at| Item { function, argument: Some(Expression::column(at)) };
+    let items = vec![item(Function::Sum, 1), item(Function::Avg, 2), item(Function::Avg, 1)];
+    let keys = vec![Expression::column(0)];
+    let program = Program::Aggregate(Aggregate { filter: None, keys, items });
+    let checked = Plan { format, program, options: Options::default() }.check().unwrap();
+    let scan = |here| {
+        let scan = FileScan::start(Arc::clone(&file), &checked, ScanOptions { here }).unwrap();
+        scan.finish(&mut |_| {}).unwrap()
+    };
+    let (told, read) = (scan(false), scan(true));
+    assert_eq!(told.work.drive_bytes, lines.len() as u64);
+    assert_eq!(told.merged, read.merged);
+    // With its wish, without one, and then for fewer groups, with a wish.
+    assert_eq!(refused.load(Ordering::Relaxed), 3);
 }
