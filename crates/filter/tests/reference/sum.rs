@@ -114,15 +114,27 @@ fn total(left: &V, right: &V) -> Ordering {
     }
 }
 
-/// The exact sum, rounded once: partial sums that do not overlap, as Shewchuk has them. For sums whose
-/// parts do not overflow.
+/// The exact sum, rounded once.
 fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.collect();
     if values.iter().any(|value| !value.is_finite()) {
         return values.iter().sum();
     }
+    let sum = sum_of_parts(&values);
+    if sum.is_finite() {
+        return sum;
+    }
+    // A part is too large, whatever the sum is. Of less no part is; what that loses is far below the last bit.
+    let scale = 2_f64.powi(64);
+    let less: Vec<f64> = values.iter().map(|value| value / scale).collect();
+    sum_of_parts(&less) * scale
+}
+
+/// The same by partial sums that do not overlap, as Shewchuk has them. For sums whose parts do not overflow.
+fn sum_of_parts(values: &[f64]) -> f64 {
     let mut parts: Vec<f64> = Vec::new();
-    for mut value in values {
+    for &value in values {
+        let mut value = value;
         let mut kept = Vec::new();
         for mut part in parts {
             if value.abs() < part.abs() {
