@@ -180,6 +180,10 @@ static void queries(void) {
     CHECK(smas_nextrecord_n(fd, text, sizeof text) == 6 && strcmp(text, "0,250") == 0);
     CHECK(smas_nextrecord_n(fd, text, sizeof text) == 6 && strcmp(text, "1,250") == 0);
     CHECK(smas_nextrecord_n(fd, text, sizeof text) == 0 && smas_error(fd) == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT f1 % 4 AS rest FROM records GROUP BY rest ORDER BY max(f1) DESC LIMIT 2") == 0);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 2 && strcmp(text, "3") == 0);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 2 && strcmp(text, "2") == 0);
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 0 && smas_error(fd) == 0);
     CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT * FROM records ORDER BY f3 DESC LIMIT 2") == 0);
     struct record record;
     CHECK(smas_nextrecord(fd, &record) == sizeof record && record.number == 499);
