@@ -134,3 +134,11 @@ fn drives_that_have_no_such_extension_are_not_asked_again() {
     assert_eq!((told, found), (0, CHUNKS as usize));
     assert!((1..=3).contains(&calls.load(Ordering::SeqCst)));
 }
+
+#[test]
+fn what_a_file_has_grown_by_is_not_looked_at() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let chunks = Chunks::start((file(&clerk), 3 * CHUNK + 1), Nothing, SIZES, true).unwrap();
+    assert_eq!(all(chunks), (0, 4));
+}

@@ -9,7 +9,7 @@ use nasd_filter::{
     Program, Type, Value,
 };
 use nasd_filter::{Field, FieldKind, Merged, Options};
-use nasd_grep::{Give, Pattern, Wanted};
+use nasd_grep::{Bounds, Give, Pattern, Search, Wanted};
 use nasd_types::ByteRange;
 use nasd_xdr::{Decoder, XdrDecode};
 
@@ -184,4 +184,45 @@ fn a_drive_that_has_not_the_memory_for_so_many_groups_is_asked_for_fewer() {
     assert_eq!(told.merged, read.merged);
     // With its wish, without one, and then for fewer groups, with a wish.
     assert_eq!(refused.load(Ordering::Relaxed), 3);
+}
+
+/// What a drive finds that has these bytes, and zeros behind them.
+fn grepped(bytes: &[u8], ranges: &[ByteRange], call: &ExtensionCall) -> Vec<ExtendedPart> {
+    let mut input = Decoder::new(&call.arguments);
+    let request: nasd_grep::remote::Request = XdrDecode::decode(&mut input).unwrap();
+    let matcher = request.pattern.compile(Bounds::SMALL).unwrap();
+    let mut search = Search::new(&matcher, &request.wanted, 256 << 10, call.most);
+    for range in ranges {
+        assert!(search.begin(range.offset));
+        let mut piece = bytes.get(range.offset as usize..).unwrap_or_default().to_vec();
+        piece.resize(range.length as usize, 0);
+        assert_eq!(search.feed(&piece), Ok(nasd_grep::Next::More));
+        assert_eq!(search.end(), nasd_grep::Next::More);
+    }
+    let (outcome, data) = match input.finish() {
+        Ok(()) => (ExtensionOutcome::Done, search.finish()),
+        // It takes no wishes.
+        Err(_) => (ExtensionOutcome::Refused, Vec::new()),
+    };
+    let (pieces, position) = (ranges.to_vec(), ranges[0].end());
+    vec![ExtendedPart { drive: nasd_types::DriveId(1), pieces, outcome, position, data }]
+}
+
+#[test]
+fn a_search_by_drives_of_a_file_that_was_cut_fails_too() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let (file, handle) = file(&clerk, &b"one\n".repeat(30_000));
+    let (of_drive, calls) = (Arc::clone(&cell), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&calls);
+    cell.set_extends(Arc::new(move |ranges, call| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let bytes = of_drive.drive(0).durable_bytes(handle.object).unwrap();
+        Ok(grepped(&bytes, ranges, call))
+    }));
+    assert_eq!(grep(&file), Ok(30_000));
+    assert!(calls.load(Ordering::Relaxed) > 0);
+    cut(&cell, handle, 100_000);
+    assert_eq!(grep(&file), Err(ClerkError::Cut.into()));
+    assert_eq!(grep(&file), Ok(25_000));
 }
