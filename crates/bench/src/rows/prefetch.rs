@@ -20,7 +20,7 @@ const ROW_BYTES: usize = EDGE * VALUE_BYTES;
 const CUBE_BYTES: usize = EDGE * EDGE * ROW_BYTES;
 
 /// What a program reads of the cube at once.
-const BLOCK_BYTES: usize = 4096;
+pub(super) const BLOCK_BYTES: usize = 4096;
 
 const SLICES: usize = 25;
 
@@ -344,13 +344,13 @@ pub(super) fn wrong(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
 
 /// The same from a drive whose device is as slow as a disk, and whose memory another file fits in that is read all the time.
 pub(super) fn wrong_of_a_disk(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let wrong = Wrong { are_half_right: false, is_beside: true, rounds: 1 };
+    let wrong = Wrong { are_half_right: false, is_beside: true, rounds: ROUNDS };
     measure_wrong(bench, name, disk_with_room(bench, name)?, &wrong)
 }
 
 /// Where every other hint is right: how much of the speed with those alone is left.
 pub(super) fn half_wrong_of_a_disk(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let wrong = Wrong { are_half_right: true, is_beside: true, rounds: 1 };
+    let wrong = Wrong { are_half_right: true, is_beside: true, rounds: ROUNDS };
     measure_wrong(bench, name, disk_with_room(bench, name)?, &wrong)
 }
 
