@@ -122,10 +122,19 @@ impl Hinted {
         self.pieces.is_empty()
     }
 
-    /// Whether a byte is there, or on its way.
+    fn at(&self, offset: u64) -> Option<&Piece> {
+        let (start, piece) = self.pieces.range(..=offset).next_back()?;
+        (start + piece.length > offset).then_some(piece)
+    }
+
+    /// Whether a byte is there, or is to be fetched.
     pub(crate) fn has(&self, offset: u64) -> bool {
-        let last = self.pieces.range(..=offset).next_back();
-        last.is_some_and(|(start, piece)| start + piece.length > offset)
+        self.at(offset).is_some()
+    }
+
+    /// Whether a byte is there, or on its way.
+    pub(crate) fn is_coming(&self, offset: u64) -> bool {
+        self.at(offset).is_some_and(|piece| !matches!(piece.read, Read::Waiting))
     }
 
     /// The file is like this.
@@ -188,9 +197,8 @@ impl Hinted {
             return Found::None;
         }
         match &piece.read {
-            // Whoever wants it now asks himself: others may be in front of it.
             Read::Waiting => {
-                self.pieces.remove(&start);
+                self.give_up_waiting(ByteRange::new(start, offset + limit as u64 - start));
                 Found::None
             }
             Read::UnderWay => Found::Fetching,
@@ -208,6 +216,15 @@ impl Hinted {
                 Found::Ready(part.from(skip, limit))
             }
         }
+    }
+
+    /// Whoever wants pieces now for which nobody has asked asks himself, for all at once: others may be in front of them.
+    fn give_up_waiting(&mut self, range: ByteRange) {
+        let is_waiting = |piece: &Piece| matches!(piece.read, Read::Waiting);
+        let next = self.pieces.range(range.offset..range.end());
+        let given_up = next.take_while(|(_, piece)| is_waiting(piece));
+        let starts: Vec<u64> = given_up.map(|(start, _)| *start).collect();
+        starts.iter().for_each(|start| drop(self.pieces.remove(start)));
     }
 
     /// Where the next piece begins behind an offset.
@@ -332,12 +349,18 @@ mod tests {
 
     #[test]
     fn what_no_drive_was_asked_for_is_whoever_reads_it_first() {
-        let mut hinted = Hinted::default();
-        let id = hinted.begin(ByteRange::new(4, 2), Instant::now()).unwrap();
-        assert!(hinted.has(4) && hinted.has(5) && !hinted.has(6) && !hinted.has(3));
-        assert!(matches!(hinted.find(5, 1, Instant::now()), Found::None));
-        assert!(!hinted.ask(4, id), "it is not wanted any more");
-        assert!(!hinted.has(4));
+        let (mut hinted, now) = (Hinted::default(), Instant::now());
+        let mut begin = |offset| hinted.begin(ByteRange::new(offset, 2), now).unwrap();
+        let [first, second, third, fourth] = [4, 6, 8, 10].map(&mut begin);
+        assert!(hinted.ask(8, third));
+        assert!(hinted.has(4) && hinted.has(5) && !hinted.has(3) && !hinted.has(12));
+        assert!(!hinted.is_coming(5) && hinted.is_coming(9));
+        // All of them at once, as far as they wait.
+        assert!(matches!(hinted.find(5, 100, now), Found::None));
+        assert_eq!(hinted.next_after(5), 8);
+        assert!(!hinted.ask(4, first) && !hinted.ask(6, second), "they are not wanted any more");
+        assert!(matches!(hinted.find(8, 100, now), Found::Fetching));
+        assert!(hinted.ask(10, fourth));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl FileState {
         // The parts of a long read go to the drive side by side.
         if range.length > BUFFER_BYTES as u64
             && range.offset < size
-            && !inner.hinted.has(range.offset)
+            && !inner.hinted.is_coming(range.offset)
         {
             let known = range.intersection(&ByteRange::new(0, size));
             fetches = inner.fetched.plan(known, reader.owner, &core.buffers, now);

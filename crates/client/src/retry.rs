@@ -15,6 +15,8 @@ use crate::{ClientError, Host, TransportError, interrupt};
 pub struct RetryPolicy {
     /// A call is tried again until it has taken this long.
     pub deadline: Duration,
+    /// The same where the server has said that it is busy, if that may take longer: it is there, and does what others want.
+    pub busy_deadline: Option<Duration>,
     /// How long one try may take; one that takes longer gives its connection up.
     pub call_timeout: Duration,
     /// How long to wait before the second try.
@@ -28,6 +30,7 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         RetryPolicy {
             deadline: Duration::from_secs(60),
+            busy_deadline: None,
             call_timeout: Duration::from_secs(30),
             first_backoff: Duration::from_millis(10),
             longest_backoff: Duration::from_secs(1),
@@ -54,6 +57,8 @@ pub(crate) struct Tries<'a> {
     policy: &'a RetryPolicy,
     host: &'a dyn Host,
     started: Duration,
+    /// Tries end when so much has passed since then, by how the last one failed.
+    deadline: Duration,
     backoff: Duration,
     /// How many were begun.
     count: u32,
@@ -64,7 +69,8 @@ const SHORTEST_TRY: Duration = Duration::from_millis(100);
 
 impl<'a> Tries<'a> {
     pub(crate) fn new(policy: &'a RetryPolicy, host: &'a dyn Host) -> Self {
-        Tries { policy, host, started: host.elapsed(), backoff: policy.first_backoff, count: 0 }
+        let (started, deadline) = (host.elapsed(), policy.deadline);
+        Tries { policy, host, started, deadline, backoff: policy.first_backoff, count: 0 }
     }
 
     /// Whether the try that was begun last is not the first.
@@ -84,7 +90,7 @@ impl<'a> Tries<'a> {
         if self.count == 1 {
             return self.policy.call_timeout;
         }
-        let left = self.policy.deadline.saturating_sub(self.taken());
+        let left = self.deadline.saturating_sub(self.taken());
         left.max(SHORTEST_TRY).min(self.policy.call_timeout)
     }
 
@@ -100,6 +106,10 @@ impl<'a> Tries<'a> {
             return Err(error);
         }
         server.is_away(&error);
+        self.deadline = match (&error, self.policy.busy_deadline) {
+            (TransportError::Busy, Some(busy)) => busy.max(self.policy.deadline),
+            _ => self.policy.deadline,
+        };
         debug!(address, %error, tries = self.count, "a call failed");
         match self.wait() {
             Ok(true) => Ok(()),
@@ -134,7 +144,7 @@ impl<'a> Tries<'a> {
 
     /// Waits before the next try; `false`, without a wait, when there may be none.
     fn wait(&mut self) -> Result<bool, interrupt::Interrupted> {
-        let left = self.policy.deadline.saturating_sub(self.taken());
+        let left = self.deadline.saturating_sub(self.taken());
         if left.is_zero() {
             return Ok(false);
         }

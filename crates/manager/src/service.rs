@@ -386,18 +386,22 @@ fn on_more(names: &Namespace, procedure: Procedure, caller: &Caller, arguments: 
     }
 }
 
-/// Leaves the lists of partitions out where the answer would not fit a record's head, and then jobs of extensions: of each
-/// drive as many, those that run first, stay.
+/// Leaves jobs of extensions out where the answer would not fit a record's head: of each drive as many, those that run first, stay.
+/// Then the lists of partitions, and then the rest of the jobs.
 fn fit(mut status: CellStatus) -> CellStatus {
     let is_long = |status: &CellStatus| to_bytes(status).len() > MAX_HEAD_BYTES - 1024;
+    let keep_jobs = |status: &mut CellStatus, least: usize| {
+        let mut most = MAX_EXTENSION_JOBS;
+        while most > least && is_long(status) {
+            most /= 2;
+            controls(status).for_each(|control| control.extension_work.jobs.truncate(most));
+        }
+    };
+    keep_jobs(&mut status, 1);
     if is_long(&status) {
         controls(&mut status).for_each(|control| control.partitions.clear());
     }
-    let mut most = MAX_EXTENSION_JOBS;
-    while most > 0 && is_long(&status) {
-        most /= 2;
-        controls(&mut status).for_each(|control| control.extension_work.jobs.truncate(most));
-    }
+    keep_jobs(&mut status, 0);
     status
 }
 
@@ -597,8 +601,12 @@ mod tests {
             assert!(to_bytes(&many).len() > MAX_HEAD_BYTES);
             let fit = fit(many);
             assert!(to_bytes(&fit).len() <= MAX_HEAD_BYTES - 1024, "{drives} drives");
-            let jobs = fit.drives.iter().filter_map(|drive| drive.control.as_ref());
-            let counts: Vec<usize> = jobs.map(|told| told.extension_work.jobs.len()).collect();
+            let controls: Vec<_> =
+                fit.drives.iter().filter_map(|drive| drive.control.as_ref()).collect();
+            // They say what lasts, and jobs what is over soon.
+            assert!(controls.iter().all(|told| !told.partitions.is_empty()), "{drives} drives");
+            let jobs = controls.iter().map(|told| told.extension_work.jobs.len());
+            let counts: Vec<usize> = jobs.collect();
             assert!(counts.iter().all(|count| *count == counts[0] && *count > 0), "{counts:?}");
         }
     }

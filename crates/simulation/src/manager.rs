@@ -28,6 +28,7 @@ pub const VIRTUAL_DRIVE: DriveId = DriveId(0xff);
 /// As `nasd striping serve` has it.
 const PATIENCE: RetryPolicy = RetryPolicy {
     deadline: Duration::from_millis(1000),
+    busy_deadline: None,
     call_timeout: Duration::from_secs(30),
     first_backoff: Duration::from_millis(10),
     longest_backoff: Duration::from_millis(200),

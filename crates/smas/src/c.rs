@@ -426,7 +426,11 @@ pub extern "C" fn smas_lseek(number: c_int, offset: i64, whence: c_int) -> i64 {
             _ => return Err(wrong()),
         };
         with(number, |open| {
-            let position = open.file.seek(to).map_err(|_| wrong())?;
+            let position = match open.file.seek(to) {
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Err(wrong()),
+                // Where the end is may be a drive's to say.
+                sought => io(open, sought),
+            }?;
             i64::try_from(position).map_err(|_| wrong())
         })
     })

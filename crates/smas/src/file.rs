@@ -41,7 +41,8 @@ pub struct SmasFile {
     position: u64,
     /// Writes go to the end, wherever the position is.
     appends: bool,
-    /// The position is the end of what was appended last, which gets its place later.
+    /// Something was appended, which gets its place later. The position is the end of the file then, which is behind what others
+    /// have appended meanwhile.
     is_behind_append: bool,
     /// Something was written that may not be durable.
     is_written: bool,

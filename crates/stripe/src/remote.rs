@@ -26,6 +26,7 @@ use crate::state::FIRST_EPOCH;
 /// One try, which ends soon.
 const IMPATIENT: RetryPolicy = RetryPolicy {
     deadline: Duration::ZERO,
+    busy_deadline: None,
     call_timeout: Duration::from_millis(1000),
     first_backoff: Duration::from_millis(10),
     longest_backoff: Duration::from_secs(1),

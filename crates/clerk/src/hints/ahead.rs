@@ -56,8 +56,9 @@ fn fetch_on(core: &Arc<Core>, stream: Arc<HintStream>, mut next: Fetch) {
     loop {
         let begun = Instant::now();
         let lane = Arc::clone(&next.batch.file.0.state.lane);
-        fetch(core, next);
-        let Some(after) = stream.fetched(begun.elapsed()) else { return };
+        let was_asked = fetch(core, next);
+        let taken = was_asked.then(|| begun.elapsed());
+        let Some(after) = stream.fetched(taken) else { return };
         let is_own = Arc::ptr_eq(&lane, &after.batch.file.0.state.lane);
         if !is_own || lane.fetchers.has_waiting() {
             return submit(core, stream, after);
@@ -110,15 +111,15 @@ pub(super) fn begin(batch: &Batch<FileOf>) -> Vec<Wanted> {
     batch.ranges.iter().filter_map(begin).collect()
 }
 
-/// Fetches what is wanted of a file, and nobody has asked for meanwhile.
-fn fetch(core: &Arc<Core>, Fetch { batch, mut wanted }: Fetch) {
+/// Fetches what is wanted of a file, and nobody has asked for meanwhile; whether there was any.
+fn fetch(core: &Arc<Core>, Fetch { batch, mut wanted }: Fetch) -> bool {
     let file = &batch.file.0.state;
     let mut inner = file.lock();
     wanted.retain(|(range, id)| inner.hinted.ask(range.offset, *id));
     let (answers, asked) = (inner.answers(), Instant::now());
     drop(inner);
     if wanted.is_empty() {
-        return;
+        return false;
     }
     let pieces: Vec<ByteRange> = wanted.iter().map(|(range, _)| *range).collect();
     // Readers wait for what is on its way, whatever becomes of it.
@@ -143,6 +144,7 @@ fn fetch(core: &Arc<Core>, Fetch { batch, mut wanted }: Fetch) {
     }
     drop(inner);
     file.notify();
+    true
 }
 
 /// The bytes of each piece that have come; those behind the end of the file have not.
@@ -193,8 +195,11 @@ fn tell(core: &Arc<Core>, stream: &HintStream, told: Told) {
         is_hint: told.is_hint,
         is_over: false,
     };
-    let hints = told.hints.clone();
-    let is_over = match caught(|| extend(core, &told.hints, &notice)) {
+    let answer = match stream.is_over() {
+        false => caught(|| extend(core, &told.hints, &notice)),
+        true => Ok(Vec::new()),
+    };
+    let rest = match answer {
         Ok(parts) => {
             let is_taken = parts.iter().all(has_taken_all);
             let drives: Vec<DriveId> = parts.iter().map(|part| part.drive).collect();
@@ -206,9 +211,7 @@ fn tell(core: &Arc<Core>, stream: &HintStream, told: Told) {
             stream.was_told(told, Some(&[]), true)
         }
     };
-    if is_over {
-        tell_over(core, stream.id, &hints);
-    }
+    rest.iter().for_each(|hints| tell_over(core, stream.id, hints));
 }
 
 /// Whether a drive has taken all pieces that it was told. One whose answer says nothing is not told again.
@@ -217,13 +220,12 @@ fn has_taken_all(part: &ExtendedPart) -> bool {
     taken.map_or(true, |taken| taken as usize >= part.pieces.len())
 }
 
-/// Has all drives told that were told anything that nothing more will be read. Others wait for them: the stream has its place
-/// until it ends.
+/// Has all drives told that were told anything that nothing more will be read. Others wait for their answers: the stream counts as one
+/// until this thread ends.
 fn tell_the_end(core: &Arc<Core>, stream: &HintStream) {
-    let (mut told, number) = (stream.take_told(), stream.id);
-    while let Some(hints) = told.values().next().cloned() {
-        told.retain(|_, last| !Arc::ptr_eq(last, &hints));
-        let (core, lane) = (Arc::clone(core), Arc::clone(&hints.file.0.state.lane));
+    for hints in stream.take_told() {
+        let (core, number) = (Arc::clone(core), stream.id);
+        let lane = Arc::clone(&hints.file.0.state.lane);
         lane.fetchers.submit(move || tell_over(&core, number, &hints));
     }
 }

@@ -1,7 +1,8 @@
 //! Hints: programs that know what they will read tell it, and it is there when they do (CMU-CS-97-118 section 4.6).
 //!
 //! A stream of hints ([`Hints`]) has a thread ([`ahead`]) that has what comes next looked up and fetched to this host, a little
-//! ahead of whoever reads; whoever has fetched something goes on with the next. Where fetching takes long, it has the drives told of what comes behind that, so that they read in the
+//! ahead of whoever reads; whoever has fetched something goes on with the next.
+//! Where fetching takes long, it has the drives told of what comes behind that, so that they read in the
 //! order that suits them. What is next is the [`stream`]'s to say, and how far that goes the [`sequence`]'s; what was fetched is
 //! kept by each file (`hinted`), and reads of any open of the file find it there. All streams share the [`room`] of a clerk.
 

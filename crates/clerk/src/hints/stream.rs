@@ -281,62 +281,65 @@ impl HintStream {
         self.lock().is_over
     }
 
-    /// A request is over that has taken so long. What to fetch next, by whoever has done it: another thread would cost a turn.
-    pub(super) fn fetched(&self, taken: Duration) -> Option<Fetch> {
+    /// A request is over that has taken so long, if a drive was asked at all. What to fetch next, by whoever has done it: another
+    /// thread would cost a turn.
+    pub(super) fn fetched(&self, taken: Option<Duration>) -> Option<Fetch> {
         let mut state = self.lock();
         state.under_way -= 1;
-        let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
         let is_first = state.mean_ns == 0;
-        state.mean_ns = match state.mean_ns {
-            0 => taken.max(1),
-            mean => mean - mean / 4 + taken / 4,
-        };
+        if let Some(taken) = taken {
+            let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+            state.mean_ns = match state.mean_ns {
+                0 => taken.max(1),
+                mean => mean - mean / 4 + taken / 4,
+            };
+        }
         let next = if state.is_over { None } else { self.next_fetch(&mut state) };
-        // There may be room for more requests, or something to tell.
-        let is_work = is_first || state.is_slow();
+        // There may be room for more requests, something to tell, or to look up.
+        let is_due = state.is_find_due(self.room.known(), Instant::now());
+        let is_work = is_first || state.is_slow() || is_due;
         self.wake_if(state, is_work);
         next
     }
 
-    /// A drive was told something. Which ones have heard it, if they can hear it at all, and whether they have taken all of it.
-    /// Whether the stream is over, and that is still to be told.
+    /// A drive was told something. `heard_by` is which ones have heard it, nothing if that drive can't hear; `is_taken` whether they
+    /// have taken all of it. Returns by which calls the end of the stream is still to be told.
     pub(super) fn was_told(
         &self,
         told: Told,
         heard_by: Option<&[DriveId]>,
         is_taken: bool,
-    ) -> bool {
+    ) -> Vec<Arc<Batch<FileOf>>> {
         let mut state = self.lock();
         let drive = told.drive();
         state.telling.remove(&drive);
-        let Some(heard_by) = heard_by else {
-            state.deaf.insert(drive);
-            state.lines.remove(&drive);
-            self.wake_if(state, true);
-            return false;
-        };
-        if state.is_over {
-            return !heard_by.is_empty();
-        }
-        let hints = Arc::new(told.hints.clone());
-        state.last_told.extend(heard_by.iter().map(|drive| (*drive, Arc::clone(&hints))));
-        if told.is_hint {
-            let line = state.lines.entry(drive).or_default();
-            line.again = (!is_taken).then(|| Instant::now() + AGAIN);
-            if !is_taken {
-                line.calls.push_front(told);
+        match heard_by {
+            None => {
+                state.deaf.insert(drive);
+                state.lines.remove(&drive);
+            }
+            Some(heard_by) => {
+                let hints = Arc::new(told.hints.clone());
+                state.last_told.extend(heard_by.iter().map(|drive| (*drive, Arc::clone(&hints))));
+                if told.is_hint && !state.is_over {
+                    let line = state.lines.entry(drive).or_default();
+                    line.again = (!is_taken).then(|| Instant::now() + AGAIN);
+                    if !is_taken {
+                        line.calls.push_front(told);
+                    }
+                }
             }
         }
+        let rest =
+            if state.is_over { state.take_told(|other, _| other == drive) } else { Vec::new() };
         self.wake_if(state, true);
-        false
+        rest
     }
 
-    /// A call for each drive that was told anything, but for those that are being told something: whoever does goes on.
-    pub(super) fn take_told(&self) -> HashMap<DriveId, Arc<Batch<FileOf>>> {
-        let mut state = self.lock();
-        let mut told = std::mem::take(&mut state.last_told);
-        told.retain(|_, hints| !state.telling.contains_key(&drive_of(hints)));
-        told
+    /// Calls to all drives that were told anything, but for those that are being told something: whoever does tells them
+    /// the end.
+    pub(super) fn take_told(&self) -> Vec<Arc<Batch<FileOf>>> {
+        self.lock().take_told(|drive, telling| !telling.contains_key(&drive))
     }
 }
 
@@ -346,6 +349,20 @@ fn drive_of(hints: &Batch<FileOf>) -> DriveId {
 }
 
 impl State {
+    /// The last calls to the drives of those that are told by the way of one drive, maybe a virtual one, for which that holds.
+    fn take_told(
+        &mut self,
+        is_taken: impl Fn(DriveId, &HashMap<DriveId, Instant>) -> bool,
+    ) -> Vec<Arc<Batch<FileOf>>> {
+        let telling = &self.telling;
+        let taken = self.last_told.extract_if(|_, hints| is_taken(drive_of(hints), telling));
+        let mut calls: Vec<Arc<Batch<FileOf>>> = taken.map(|(_, hints)| hints).collect();
+        // One call may have been the last one to several.
+        calls.sort_unstable_by_key(|hints| Arc::as_ptr(hints).addr());
+        calls.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        calls
+    }
+
     fn left(&self) -> usize {
         self.waiting.len() + self.findings.len() + self.sequence.left()
     }

@@ -55,6 +55,7 @@ impl ComponentDrive {
         let doublings = late.saturating_sub(1).min(MOST_DOUBLINGS);
         RetryPolicy {
             deadline: DEADLINE,
+            busy_deadline: None,
             call_timeout: CALL_TIMEOUT * (1 << doublings),
             first_backoff: Duration::from_millis(10),
             longest_backoff: Duration::from_millis(100),
@@ -70,7 +71,9 @@ impl ComponentDrive {
     /// How long it is waited for by a call that stands in its queue, where others wait that it does first: as by the policy
     /// for all servers. That it can be reached need not take longer than for any call.
     pub(super) fn queue_patience(&self, retry: RetryPolicy) -> RetryPolicy {
-        RetryPolicy { call_timeout: self.retry.call_timeout.max(retry.call_timeout), ..retry }
+        let call_timeout = self.retry.call_timeout.max(retry.call_timeout);
+        // Nor need one whose queue is full: what other drives have told would be asked for once more.
+        RetryPolicy { call_timeout, busy_deadline: Some(call_timeout), ..retry }
     }
 
     /// Time since some fixed instant.
@@ -188,6 +191,7 @@ mod tests {
         assert_eq!(queued.call_timeout, ConnectOptions::default().retry.call_timeout);
         // A drive lets calls wait for 5 seconds before it puts them in front.
         assert!(queued.call_timeout > Duration::from_secs(5) + CALL_TIMEOUT);
+        assert_eq!((plain.busy_deadline, queued.busy_deadline), (None, Some(queued.call_timeout)));
         assert_eq!((queued.deadline, queued.first_backoff), (DEADLINE, plain.first_backoff));
     }
 }

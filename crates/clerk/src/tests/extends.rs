@@ -90,7 +90,12 @@ fn whoever_interrupts_the_caller_ends_the_waits_for_all_files() {
     let cell = cell(1);
     let clerk = cell.clerk(settings());
     let files = files(&clerk);
-    cell.set_extends(Arc::new(|ranges, _| {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&begun);
+    cell.set_extends(Arc::new(move |ranges, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        // By the caller's thread and others.
+        eventually("eight are at work", || counted.load(Ordering::SeqCst) >= 8);
         interrupt::check().map_err(|_| ClerkError::Interrupted)?;
         Ok(told(ranges))
     }));

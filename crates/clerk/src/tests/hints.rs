@@ -421,24 +421,53 @@ fn a_drive_that_has_no_room_keeps_nothing_from_others() {
 fn a_stream_that_has_ended_makes_room_though_a_drive_does_not_hear_of_it() {
     let (cell, clerk, _) = slow_cell();
     let hears = Arc::new((Mutex::new(false), Condvar::new()));
-    let drive_hears = Arc::clone(&hears);
+    let has_heard = Arc::new(AtomicBool::new(false));
+    let (drive_hears, drive_has_heard) = (Arc::clone(&hears), Arc::clone(&has_heard));
     let told = told_to(&cell, move |ranges, notice| {
-        let (hears, changed) = &*drive_hears;
-        drop(changed.wait_while(hears.lock().unwrap(), |hears| notice.is_over && !*hears).unwrap());
+        if notice.is_over {
+            let (hears, changed) = &*drive_hears;
+            drop(changed.wait_while(hears.lock().unwrap(), |hears| !*hears).unwrap());
+            drive_has_heard.store(true, Ordering::Release);
+        }
         Some(ranges.len())
     });
     let mut streams: Vec<_> = (0..16).map(|_| clerk.hints(&root()).unwrap()).collect();
     hint_parts(&streams[0], &clerk, 0..300);
     eventually("it is told", || !told.lock().unwrap().is_empty());
     streams.clear();
+    let is_being_told = || told.lock().unwrap().iter().any(|(notice, _)| notice.is_over);
+    eventually("it is being told the end", is_being_told);
     eventually("there is room", || {
         let room: Vec<_> = (0..16).map_while(|_| clerk.hints(&root()).ok()).collect();
         room.len() == 16
     });
-    let is_heard = || told.lock().unwrap().iter().any(|(notice, _)| notice.is_over);
+    assert!(!has_heard.load(Ordering::Acquire));
     *hears.0.lock().unwrap() = true;
     hears.1.notify_all();
-    eventually("it hears of it in the end", is_heard);
+    eventually("it hears of it in the end", || has_heard.load(Ordering::Acquire));
+}
+
+#[test]
+fn all_drives_that_were_told_anything_hear_the_end_though_one_is_being_told_then() {
+    let (cell, clerk, _) = slow_cell();
+    let answers = Arc::new((Mutex::new(false), Condvar::new()));
+    let drive_answers = Arc::clone(&answers);
+    let told = told_to(&cell, move |ranges, notice| {
+        let (answers, changed) = &*drive_answers;
+        let waits = |answers: &mut bool| notice.ordinal == 1 && !*answers;
+        drop(changed.wait_while(answers.lock().unwrap(), waits).unwrap());
+        // What it can't hear any more it has heard before.
+        (notice.ordinal == 0).then_some(ranges.len())
+    });
+    let hints = clerk.hints(&root()).unwrap();
+    hint_parts(&hints, &clerk, 0..300);
+    let second = || told.lock().unwrap().iter().any(|(notice, _)| notice.ordinal == 1);
+    eventually("it is being told more", second);
+    drop(hints);
+    *answers.0.lock().unwrap() = true;
+    answers.1.notify_all();
+    let is_told = || told.lock().unwrap().iter().any(|(notice, _)| notice.is_over);
+    eventually("it is told the end", is_told);
 }
 
 #[test]

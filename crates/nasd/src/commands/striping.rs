@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 /// may have what it has.
 const PATIENCE: RetryPolicy = RetryPolicy {
     deadline: Duration::from_millis(1000),
+    busy_deadline: None,
     call_timeout: Duration::from_secs(30),
     first_backoff: Duration::from_millis(10),
     longest_backoff: Duration::from_millis(200),

@@ -32,6 +32,7 @@ const FIRST_PARTITION: u32 = 1 << 31;
 /// One try, which ends soon: a drive that hangs is done without.
 const IMPATIENT: RetryPolicy = RetryPolicy {
     deadline: Duration::ZERO,
+    busy_deadline: None,
     call_timeout: Duration::from_millis(1000),
     first_backoff: Duration::from_millis(10),
     longest_backoff: Duration::from_millis(100),

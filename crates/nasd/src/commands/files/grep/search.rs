@@ -206,7 +206,7 @@ impl Job {
         let grepped: Grepped = match searched {
             Ok(grepped) => grepped,
             Err(error) => {
-                // What was found before is right.
+                // What was found before is right, unless the file was cut.
                 let _ = self.to.send(Searched::Lines(shown.so_far()));
                 return Err(error.into());
             }
