@@ -192,3 +192,58 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use nasd_types::Timestamp;
+
+    use super::*;
+
+    /// Sleeps take no time but pass it.
+    #[derive(Default)]
+    struct Clock(Mutex<Duration>);
+
+    impl Host for Clock {
+        fn elapsed(&self) -> Duration {
+            *self.0.lock().unwrap()
+        }
+
+        fn wall_clock(&self) -> Timestamp {
+            Timestamp(0)
+        }
+
+        fn sleep(&self, duration: Duration) {
+            *self.0.lock().unwrap() += duration;
+        }
+
+        fn random(&self) -> u64 {
+            7
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_busy_is_waited_for_longer_than_one_that_is_away() {
+        let (clock, server) = (Clock::default(), Server::new("drive"));
+        let policy = RetryPolicy {
+            deadline: Duration::from_millis(300),
+            busy_deadline: Some(Duration::from_secs(30)),
+            ..RetryPolicy::default()
+        };
+        let mut tries = Tries::new(&policy, &clock);
+        let mut longest = Duration::ZERO;
+        tries.begin();
+        while tries.go_on_after(TransportError::Busy, &server, false).is_ok() {
+            longest = longest.max(tries.begin());
+        }
+        assert!(tries.taken() >= Duration::from_secs(30), "{:?}", tries.taken());
+        assert!(longest > Duration::from_secs(25), "a try may stand in its queue: {longest:?}");
+        // One that is not there any more is not.
+        let mut tries = Tries::new(&policy, &clock);
+        tries.begin();
+        tries.go_on_after(TransportError::Busy, &server, false).unwrap();
+        while tries.go_on_after(TransportError::NoConnectionInTime, &server, false).is_ok() {}
+        assert!(tries.taken() < Duration::from_secs(1), "{:?}", tries.taken());
+    }
+}
