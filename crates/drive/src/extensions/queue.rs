@@ -37,6 +37,8 @@ pub(super) struct Queue<T> {
     free_bytes: usize,
     /// Bytes of each caller's answers that have not been sent yet.
     unsent: BTreeMap<AuditId, usize>,
+    /// Of all callers.
+    unsent_bytes: usize,
     /// When somebody was put in front last, for having waited long.
     put_in_front: f64,
     /// When a call of each caller was.
@@ -72,6 +74,7 @@ impl<T> Queue<T> {
             memory_bytes,
             free_bytes: memory_bytes,
             unsent: BTreeMap::new(),
+            unsent_bytes: 0,
             put_in_front: f64::NEG_INFINITY,
             fronts: BTreeMap::new(),
         }
@@ -94,7 +97,7 @@ impl<T> Queue<T> {
     pub(super) fn next(&mut self, now: f64) -> Option<(Need, T)> {
         let overdue = self.overdue(now);
         let first = overdue.or_else(|| self.first(now))?;
-        // Nobody overtakes one that waits for memory: it might wait for ever.
+        // Nobody overtakes one that waits for what running calls have: it might wait for ever.
         self.free_bytes = self.free_bytes.checked_sub(self.waiting[first].need.memory_bytes)?;
         let Waiting { need, what, .. } = self.waiting.remove(first);
         if overdue.is_some() {
@@ -189,6 +192,7 @@ impl<T> Queue<T> {
     pub(super) fn keep(&mut self, caller: AuditId, bytes: usize) {
         if bytes > 0 {
             self.free_bytes = self.free_bytes.saturating_sub(bytes);
+            self.unsent_bytes += bytes;
             *self.unsent.entry(caller).or_default() += bytes;
         }
     }
@@ -196,6 +200,7 @@ impl<T> Queue<T> {
     /// The answer has been sent, or nobody reads it any more.
     pub(super) fn sent(&mut self, caller: AuditId, bytes: usize) {
         self.free_bytes += bytes;
+        self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
         if let Some(unsent) = self.unsent.get_mut(&caller) {
             *unsent = unsent.saturating_sub(bytes);
             if *unsent == 0 {
@@ -204,13 +209,20 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The calls that may be begun, and where they are: whoever leaves half of the memory full of answers that he does not read
-    /// gets no more of it for now, so that others have the rest.
+    /// The calls that may be begun, if those that run leave memory for them, and where they are.
     fn ready(&self) -> impl DoubleEndedIterator<Item = (usize, &Waiting<T>)> {
-        let half = self.memory_bytes / 2;
-        let is_full = move |caller| self.unsent.get(caller).is_some_and(|unsent| *unsent >= half);
         let waiting = self.waiting.iter().enumerate();
-        waiting.filter(move |(_, waiting)| !is_full(&waiting.need.job.caller))
+        waiting.filter(|(_, waiting)| self.is_ready(&waiting.need))
+    }
+
+    /// Whoever leaves half of the memory full of answers that he does not read gets no more of it for now, so that others have the
+    /// rest. Nor does a call that answers leave too little for: it can't be begun whichever call ends, and nobody knows when
+    /// an answer is read, so others do not wait for it.
+    fn is_ready(&self, need: &Need) -> bool {
+        let half = self.memory_bytes / 2;
+        let is_full = self.unsent.get(&need.job.caller).is_some_and(|unsent| *unsent >= half);
+        let left = self.memory_bytes.saturating_sub(self.unsent_bytes);
+        !is_full && need.memory_bytes <= left
     }
 
     /// How many wait.
@@ -439,6 +451,29 @@ mod tests {
         assert_eq!(queue.next(6.1).unwrap().1, "greedy");
         queue.sent(AuditId(7), 10);
         assert_eq!((queue.free_bytes(), queue.unsent.len()), (20, 0));
+    }
+
+    #[test]
+    fn nobody_waits_behind_one_that_answers_leave_no_memory_for() {
+        let mut queue = Queue::new(64);
+        queue.push(need(1, 1, GB), 0.0, "unread");
+        let (unread, _) = queue.next(0.0).unwrap();
+        queue.ended(&unread, 0.0, 0, 0.0);
+        queue.keep(unread.job.caller, 10);
+        queue.push(Need { memory_bytes: 55, ..need(1, 2, 1) }, 0.0, "large");
+        queue.push(need(1, 3, GB), 0.5, "small");
+        queue.push(need(1, 4, GB), 0.6, "smaller");
+        // Though it takes less, and has waited longer.
+        assert_eq!(queue.next(1.0).unwrap().1, "small");
+        assert_eq!(queue.next(6.0).unwrap().1, "smaller");
+        assert!(queue.next(7.0).is_none() && !queue.has_overdue(7.0));
+        assert!(!queue.has_shorter(&need(1, 5, GB), 7.0, 1.0, 0), "nobody makes room for it");
+        // It waits for those that run alone now.
+        queue.sent(AuditId(7), 10);
+        queue.push(need(1, 6, GB), 7.0, "later");
+        assert_eq!(queue.next(7.0), None);
+        (3..5).for_each(|number| queue.ended(&need(1, number, 0), 7.0, 0, 0.0));
+        assert_eq!(queue.next(7.0).unwrap().1, "large");
     }
 
     #[test]
