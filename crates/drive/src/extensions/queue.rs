@@ -35,9 +35,9 @@ pub(super) struct Queue<T> {
     memory_bytes: usize,
     /// Bytes that no call has been granted.
     free_bytes: usize,
-    /// Bytes of each caller's answers that have not been sent yet.
-    unsent: BTreeMap<AuditId, usize>,
-    /// Of all callers.
+    /// Bytes of each caller's answers: of those that have not been sent yet, and what those of his calls that run may have.
+    answers: BTreeMap<AuditId, usize>,
+    /// Bytes of all answers that have not been sent yet.
     unsent_bytes: usize,
     /// When somebody was put in front last, for having waited long.
     put_in_front: f64,
@@ -64,6 +64,8 @@ pub(crate) struct Need {
     pub(crate) bytes_left: u64,
     /// Bytes of memory.
     pub(crate) memory_bytes: usize,
+    /// How many of these its answer has at most.
+    pub(crate) answer_bytes: usize,
 }
 
 impl<T> Queue<T> {
@@ -73,7 +75,7 @@ impl<T> Queue<T> {
             jobs: Jobs::default(),
             memory_bytes,
             free_bytes: memory_bytes,
-            unsent: BTreeMap::new(),
+            answers: BTreeMap::new(),
             unsent_bytes: 0,
             put_in_front: f64::NEG_INFINITY,
             fronts: BTreeMap::new(),
@@ -105,6 +107,7 @@ impl<T> Queue<T> {
             self.fronts.retain(|_, at| now - *at < KNOWN_IN_FRONT);
             self.fronts.insert(need.job.caller, now);
         }
+        self.add_answer(need.job.caller, need.answer_bytes);
         self.jobs.begun(&need.job, now);
         Some((need, what))
     }
@@ -179,32 +182,41 @@ impl<T> Queue<T> {
 
     /// A call is over, and has looked at so many bytes in so many seconds.
     pub(super) fn ended(&mut self, need: &Need, now: f64, bytes: u64, seconds: f64) {
-        self.free_bytes += need.memory_bytes;
+        self.give_back(need);
         self.jobs.ended(&need.job, now, bytes, seconds);
     }
 
-    /// A call that is not over has so many bytes less.
-    pub(super) fn give_back(&mut self, bytes: usize) {
-        self.free_bytes += bytes;
+    /// A call has no memory any more, whether it is over or not, and none for an answer.
+    pub(super) fn give_back(&mut self, need: &Need) {
+        self.free_bytes += need.memory_bytes;
+        self.take_answer(need.job.caller, need.answer_bytes);
     }
 
     /// So many bytes of what a call had, which is over, are its answer's.
     pub(super) fn keep(&mut self, caller: AuditId, bytes: usize) {
-        if bytes > 0 {
-            self.free_bytes = self.free_bytes.saturating_sub(bytes);
-            self.unsent_bytes += bytes;
-            *self.unsent.entry(caller).or_default() += bytes;
-        }
+        self.free_bytes = self.free_bytes.saturating_sub(bytes);
+        self.unsent_bytes += bytes;
+        self.add_answer(caller, bytes);
     }
 
     /// The answer has been sent, or nobody reads it any more.
     pub(super) fn sent(&mut self, caller: AuditId, bytes: usize) {
         self.free_bytes += bytes;
         self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
-        if let Some(unsent) = self.unsent.get_mut(&caller) {
-            *unsent = unsent.saturating_sub(bytes);
-            if *unsent == 0 {
-                self.unsent.remove(&caller);
+        self.take_answer(caller, bytes);
+    }
+
+    fn add_answer(&mut self, caller: AuditId, bytes: usize) {
+        if bytes > 0 {
+            *self.answers.entry(caller).or_default() += bytes;
+        }
+    }
+
+    fn take_answer(&mut self, caller: AuditId, bytes: usize) {
+        if let Some(answers) = self.answers.get_mut(&caller) {
+            *answers = answers.saturating_sub(bytes);
+            if *answers == 0 {
+                self.answers.remove(&caller);
             }
         }
     }
@@ -215,12 +227,12 @@ impl<T> Queue<T> {
         waiting.filter(|(_, waiting)| self.is_ready(&waiting.need))
     }
 
-    /// Whoever leaves half of the memory full of answers that he does not read gets no more of it for now, so that others have the
-    /// rest. Nor does a call that answers leave too little for: it can't be begun whichever call ends, and nobody knows when
+    /// Whose answers take half of the memory gets no more of it for now, so that others have the rest if he does not read them:
+    /// those of his calls that run count as well, as nobody knows what he will read. Nor does a call that answers leave too little for: it can't be begun whichever call ends, and nobody knows when
     /// an answer is read, so others do not wait for it.
     fn is_ready(&self, need: &Need) -> bool {
         let half = self.memory_bytes / 2;
-        let is_full = self.unsent.get(&need.job.caller).is_some_and(|unsent| *unsent >= half);
+        let is_full = self.answers.get(&need.job.caller).is_some_and(|answers| *answers >= half);
         let left = self.memory_bytes.saturating_sub(self.unsent_bytes);
         !is_full && need.memory_bytes <= left
     }
@@ -256,7 +268,7 @@ mod tests {
     fn need(extension: u32, number: u64, bytes_left: u64) -> Need {
         let object = ObjectName { partition: PartitionId(1), object: ObjectId(1000) };
         let job = JobName { caller: AuditId(7), extension, number, object };
-        Need { job, object_bytes: 0, bytes_left, memory_bytes: 10 }
+        Need { job, object_bytes: 0, bytes_left, memory_bytes: 10, answer_bytes: 0 }
     }
 
     #[test]
@@ -450,7 +462,33 @@ mod tests {
         queue.sent(AuditId(7), 10);
         assert_eq!(queue.next(6.1).unwrap().1, "greedy");
         queue.sent(AuditId(7), 10);
-        assert_eq!((queue.free_bytes(), queue.unsent.len()), (20, 0));
+        assert_eq!((queue.free_bytes(), queue.answers.len()), (20, 0));
+    }
+
+    #[test]
+    fn answers_of_calls_that_run_are_counted_before_there_are_any() {
+        let mut queue = Queue::new(64);
+        let greedy = |number| Need { answer_bytes: 8, ..need(1, number, GB) };
+        (0..6).for_each(|number| queue.push(greedy(number), 0.0, number));
+        // Side by side, with memory for two more.
+        (0..4).for_each(|number| assert_eq!(queue.next(0.0).unwrap().1, number));
+        assert_eq!((queue.next(0.0), queue.free_bytes()), (None, 24));
+        let mut other = need(1, 9, 9 * GB);
+        other.job.caller = AuditId(8);
+        queue.push(other, 0.0, 9);
+        assert_eq!(queue.next(0.0).unwrap().1, 9);
+        // Answers count as what they are once that is known.
+        (0..3).for_each(|number| queue.ended(&greedy(number), 0.0, 0, 0.0));
+        [8, 8, 7].into_iter().for_each(|bytes| queue.keep(AuditId(7), bytes));
+        assert_eq!(queue.next(0.0).unwrap().1, 4);
+        assert_eq!(queue.next(0.0), None);
+        // One that is not waited for any more tells nothing.
+        queue.give_back(&greedy(3));
+        queue.ended(&Need { memory_bytes: 0, answer_bytes: 0, ..greedy(3) }, 0.0, 0, 0.0);
+        assert_eq!(queue.next(0.0).unwrap().1, 5);
+        (4..6).for_each(|number| queue.ended(&greedy(number), 0.0, 0, 0.0));
+        queue.sent(AuditId(7), 23);
+        assert_eq!((queue.free_bytes(), queue.answers.len()), (54, 0));
     }
 
     #[test]

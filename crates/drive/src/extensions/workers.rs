@@ -135,6 +135,7 @@ impl Job<'_> {
             object_bytes,
             bytes_left: self.bytes_left.clamp(now, most),
             memory_bytes: self.memory_bytes,
+            answer_bytes: self.memory_bytes.min(self.call.most),
         }
     }
 }
@@ -357,10 +358,11 @@ impl Shared {
         running.signals.stop();
         let extension = running.need.job.extension;
         // It has no caller any more who could be told what the memory is for.
-        let memory_bytes = std::mem::take(&mut running.need.memory_bytes);
+        let need = running.need;
+        (running.need.memory_bytes, running.need.answer_bytes) = (0, 0);
         *state.lost.entry(extension).or_default() += 1;
         state.threads -= 1;
-        state.queue.give_back(memory_bytes);
+        state.queue.give_back(&need);
         // Others may have waited for its thread.
         let waiting = state.queue.len();
         self.add_thread(&mut state, waiting);
@@ -449,7 +451,7 @@ impl Shared {
         };
         state.queue.ended(&need, self.now(), looked_at, taken.as_secs_f64());
         // Of one that is lost nobody takes the answer.
-        let (caller, bytes) = (need.job.caller, told_bytes.min(need.memory_bytes));
+        let (caller, bytes) = (need.job.caller, told_bytes.min(need.answer_bytes));
         state.queue.keep(caller, bytes);
         let granted = (bytes > 0).then(|| Granted::new(Arc::clone(self), caller, bytes));
         if is_lost && let Some(lost) = state.lost.get_mut(&need.job.extension) {
@@ -610,20 +612,21 @@ mod tests {
         let (go_on, waits) = channel();
         let one: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let workers = Workers::with_limits(4, 4, Duration::from_secs(20));
-        let run = |memory_bytes| {
-            let job = Job { memory_bytes, ..job(&one, b"wait") };
+        // Of one caller not all would be begun.
+        let run = |caller, memory_bytes| {
+            let job = Job { caller: AuditId(caller), memory_bytes, ..job(&one, b"wait") };
             answer(&workers, job).map(drop)
         };
         let state = || workers.shared.lock();
         thread::scope(|scope| {
-            let first: Vec<_> = (0..4).map(|_| scope.spawn(|| run(1))).collect();
+            let first: Vec<_> = (0..4).map(|caller| scope.spawn(move || run(caller, 1))).collect();
             wait_until(|| state().running.len() == 4);
             (0..4).for_each(|_| go_on.send(()).unwrap());
             first.into_iter().for_each(|call| call.join().unwrap().unwrap());
             wait_until(|| state().idle == 4);
-            let large = scope.spawn(|| run(4));
+            let large = scope.spawn(|| run(4, 4));
             wait_until(|| state().running.len() == 1);
-            let small: Vec<_> = (0..4).map(|_| scope.spawn(|| run(1))).collect();
+            let small: Vec<_> = (0..4).map(|caller| scope.spawn(move || run(caller, 1))).collect();
             // Those who were woken for them, and found no memory, sleep again.
             wait_until(|| state().queue.len() == 4 && state().idle == 3);
             go_on.send(()).unwrap();
