@@ -384,7 +384,7 @@ impl Shared {
                 tracing::error!(extension = need.job.extension, "an extension has panicked");
             }
             let looked_at = looked_at(&call, &end, reach.handed());
-            let told_bytes = told_bytes(&mut end);
+            let told_bytes = shrink_answer(&mut end);
             let (granted, is_lost) = self.ended(number, looked_at, begun.elapsed(), told_bytes);
             if let End::Told(_, of_answer) = &mut end {
                 *of_answer = granted;
@@ -469,8 +469,8 @@ impl Shared {
     }
 }
 
-/// The bytes of memory that an answer takes, and no more than it has.
-fn told_bytes(end: &mut End) -> usize {
+/// Has an answer take no more memory than what was told needs; how many bytes that is.
+fn shrink_answer(end: &mut End) -> usize {
     let End::Told(Told { data, .. }, _) = end else { return 0 };
     data.shrink_to_fit();
     data.len()
