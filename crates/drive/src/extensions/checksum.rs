@@ -13,7 +13,7 @@ use super::{Chunk, Description, Extension, ExtensionCall, ExtensionError, Reach,
 /// Bytes that are asked for at a time.
 const STEP: u64 = 1 << 20;
 
-/// Bytes of a part at most: others wait until one is done.
+/// Bytes of a part at most: others wait until the first one of a call is done.
 const MOST_PART: u64 = 1 << 30;
 
 /// Bytes of a checksum.
@@ -75,15 +75,18 @@ impl Extension for Checksum {
             let mut bytes = Cursor::new(piece, reach);
             for part in parts(piece, part_bytes) {
                 let is_full = out.len() + SUM_BYTES > call.most;
-                // A part is told as a whole or not at all.
-                if is_full || (bytes.reach.is_to_end_soon() && !out.is_empty()) {
+                if is_full {
                     return Ok(Told { position: part.offset, data: out.into_bytes() });
                 }
                 if part.length > MOST_PART {
                     let refused = "a part has at most 1 GiB: ask for several".to_owned();
                     return Err(ExtensionError::Refused(refused));
                 }
-                out.u32(checksum(part, &mut bytes)?);
+                // A part is told as a whole or not at all, and one of them in any case.
+                match checksum(part, &mut bytes, !out.is_empty())? {
+                    Some(sum) => out.u32(sum),
+                    None => return Ok(Told { position: part.offset, data: out.into_bytes() }),
+                }
             }
         }
         Ok(Told { position: call.end(), data: out.into_bytes() })
@@ -135,9 +138,17 @@ impl Cursor<'_> {
     }
 }
 
-fn checksum(part: ByteRange, bytes: &mut Cursor<'_>) -> Result<u32, ExtensionError> {
+/// That of a part; `None` if the call is to end soon, and may without it.
+fn checksum(
+    part: ByteRange,
+    bytes: &mut Cursor<'_>,
+    may_end: bool,
+) -> Result<Option<u32>, ExtensionError> {
     let (mut left, mut sum) = (part.length, 0);
     while left > 0 {
+        if may_end && bytes.reach.is_to_end_soon() {
+            return Ok(None);
+        }
         let bytes = bytes.take(left)?;
         if bytes.is_empty() {
             break;
@@ -145,15 +156,84 @@ fn checksum(part: ByteRange, bytes: &mut Cursor<'_>) -> Result<u32, ExtensionErr
         sum = crc32c::crc32c_append(sum, bytes);
         left -= bytes.len() as u64;
     }
-    Ok(sum)
+    Ok(Some(sum))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::reach::{Bytes, End, Look, pair};
     use super::*;
+    use nasd_device::{BlockDevice, FileDevice, FileOptions};
+    use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
+    use nasd_types::{CellId, DriveId, ObjectName, PartitionId, SetAttributes, Timestamp};
     use std::cell::Cell;
+    use std::sync::Arc;
     use std::time::Duration;
+
+    /// An object of so many zeros.
+    fn object_of_zeros(bytes: u64) -> (Store, ObjectName) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = FileOptions { allow_buffered: true, ..FileOptions::default() };
+        let device = FileDevice::create(folder.path().join("medium"), 64 << 20, file).unwrap();
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        let (partition, key, now) = (PartitionId(1), || StoredKey::new([1; 32]), Timestamp(1));
+        let format = FormatOptions {
+            drive: DriveId(1),
+            cell: CellId([1; 16]),
+            master_key: None,
+            log_key: 1,
+            drive_key: key(),
+            partitions: vec![PartitionFormat {
+                id: partition,
+                quota_bytes: u64::MAX,
+                partition_key: key(),
+                working_key: key(),
+                key_epoch: 1,
+            }],
+            metadata_bytes: None,
+            now,
+        };
+        Store::format(Arc::clone(&device), &format).unwrap();
+        let store = Store::open(device, &OpenOptions::default()).unwrap();
+        let attributes = SetAttributes { logical_size: Some(bytes), ..SetAttributes::default() };
+        let (object, _) = store.create(partition, &attributes, now).unwrap();
+        (store, ObjectName { partition, object })
+    }
+
+    /// What is told of two parts of 4 MiB, if the call is to end soon when a byte is read.
+    fn told_if_it_is_to_end(at: u64) -> Told {
+        let (store, name) = object_of_zeros(8 << 20);
+        let pieces = vec![ByteRange::new(0, 8 << 20)];
+        let (mut reach, server) = pair(&pieces, 8 << 20);
+        let arguments = Checksum::arguments(4 << 20);
+        let call = ExtensionCall { pieces, most: 100, arguments, since: None };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let told = Checksum.run(&call, &mut reach).unwrap();
+                reach.end(End::Told(told, None));
+            });
+            let read = |range: ByteRange| {
+                if range.contains(&ByteRange::new(at, 1)) {
+                    server.signals.end_soon();
+                }
+                Ok(Bytes(store.read_pieces(name, &[range]).unwrap().segments))
+            };
+            let Some(End::Told(told, _)) =
+                server.serve(Duration::from_secs(20), read, || Look::GoOn)
+            else {
+                panic!("it tells nothing");
+            };
+            told
+        })
+    }
+
+    #[test]
+    fn a_part_is_not_finished_for_a_call_that_is_to_end_but_the_first_one() {
+        let sum = crc32c::crc32c(&vec![0; 4 << 20]).to_be_bytes().to_vec();
+        let first = Told { position: 4 << 20, data: sum };
+        assert_eq!(told_if_it_is_to_end(0), first);
+        assert_eq!(told_if_it_is_to_end(5 << 20), first);
+    }
 
     #[test]
     fn what_was_cut_meanwhile_is_not_asked_for_again_and_again() {
