@@ -86,7 +86,31 @@ impl<T> Queue<T> {
     pub(super) fn is_full_for(&self, caller: AuditId) -> bool {
         let is_his = |waiting: &&Waiting<T>| waiting.need.job.caller == caller;
         let has_most = || self.waiting.iter().filter(is_his).count() >= MOST_OF_CALLER;
-        self.waiting.len() >= MOST || has_most()
+        let has_room = || self.waiting.len() < MOST || self.makes_room_for(caller).is_some();
+        has_most() || !has_room()
+    }
+
+    /// Where as many wait as may: a call that one of a caller may wait instead of, if any. It is not to be begun.
+    pub(super) fn make_room(&mut self, caller: AuditId, now: f64) -> Option<T> {
+        if self.waiting.len() < MOST {
+            return None;
+        }
+        let at = self.makes_room_for(caller)?;
+        Some(self.take_out(at, now))
+    }
+
+    /// Of whom most calls wait, the newest one: a few callers who keep the queue full would have nobody else in it, and only who
+    /// is in it has his turn. He has at least two more, or both would push out one another's.
+    fn makes_room_for(&self, caller: AuditId) -> Option<usize> {
+        let mut counts: BTreeMap<AuditId, usize> = BTreeMap::new();
+        for waiting in &self.waiting {
+            *counts.entry(waiting.need.job.caller).or_default() += 1;
+        }
+        let own = counts.get(&caller).copied().unwrap_or_default();
+        let (most, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        // They are in the order in which they came.
+        let newest = || self.waiting.iter().rposition(|waiting| waiting.need.job.caller == most);
+        if count >= own + 2 { newest() } else { None }
     }
 
     /// A call has come.
@@ -142,9 +166,13 @@ impl<T> Queue<T> {
     /// A call that waits is not to be begun, if it is there.
     pub(super) fn remove(&mut self, now: f64, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.waiting.iter().position(|waiting| is_it(&waiting.what))?;
+        Some(self.take_out(at, now))
+    }
+
+    fn take_out(&mut self, at: usize, now: f64) -> T {
         let Waiting { need, what, .. } = self.waiting.remove(at);
         self.jobs.went(&need.job, now);
-        Some(what)
+        what
     }
 
     /// A job is given up: its calls that wait are not to be begun.
@@ -529,9 +557,19 @@ mod tests {
             }
             assert!(queue.is_full_for(AuditId(caller)));
         }
-        assert_eq!((queue.len(), queue.is_full_for(AuditId(77))), (MOST, true));
-        queue.next(0.0).unwrap();
+        assert_eq!(queue.len(), MOST);
+        // One who has fewer takes the place of the newest of who has most, until they are nearly even.
+        let mut taken = 0;
+        while !queue.is_full_for(AuditId(77)) {
+            assert_eq!(queue.make_room(AuditId(77), 1.0), Some(MOST_OF_CALLER - 1 - taken / 4));
+            queue.push(of(77), 1.0, MOST);
+            taken += 1;
+        }
+        assert_eq!((queue.len(), taken), (MOST, 204));
+        assert_eq!(queue.make_room(AuditId(77), 1.0), None);
+        queue.next(1.0).unwrap();
         assert!(!queue.is_full_for(AuditId(77)));
+        assert_eq!(queue.make_room(AuditId(78), 1.0), None, "there is room");
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub(super) enum End {
     Failed(ExtensionError),
     /// By a panic.
     Panicked,
+    /// It was not begun, since others wait of whom fewer do.
+    MadeRoom,
 }
 
 impl End {

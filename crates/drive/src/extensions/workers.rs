@@ -50,7 +50,7 @@ pub(crate) enum Failure {
     NeverEnds,
     /// There is no thread for it.
     NoThread,
-    /// As many calls wait as may.
+    /// As many calls wait as may, and most of all are its caller's, or nearly so.
     ManyWait,
 }
 
@@ -223,6 +223,7 @@ impl Workers {
                 Some(End::Told(told, granted)) => return Ok((told, granted)),
                 Some(End::Failed(error)) => return Err(Failure::Told(error)),
                 Some(End::Panicked) => return Err(Failure::Panicked),
+                Some(End::MadeRoom) => return Err(Failure::ManyWait),
                 // It may not have been begun yet, or only just.
                 None if !self.shared.has_run_for_long(number) => {}
                 None => {
@@ -290,6 +291,9 @@ impl Shared {
         let waiting_then = state.queue.len() + 1;
         if !self.add_thread(&mut state, waiting_then) {
             return Err(Failure::NoThread);
+        }
+        if let Some(Waiting { reach, .. }) = state.queue.make_room(need.job.caller, now) {
+            reach.end(End::MadeRoom);
         }
         state.queue.push(need, now, waiting(number));
         self.work.notify_one();
@@ -752,13 +756,8 @@ mod tests {
             let first = scope.spawn(|| answer(&workers, of(7, b"wait")));
             wait_until(|| !workers.shared.lock().running.is_empty());
             // As many as may wait.
-            let need = of(7, b"").need(9);
             while !workers.shared.lock().queue.is_full_for(AuditId(7)) {
-                let (reach, server) = pair(&[], 0);
-                let (extension, signals) = (Arc::clone(&slow), server.signals);
-                let call = ExtensionCall::default();
-                let waiting = |number| Waiting { number, extension, call, reach, signals };
-                workers.shared.begin(need, waiting).unwrap();
+                wait(&workers, &slow, 7);
             }
             assert_eq!(answer(&workers, of(7, b"")), Err(Failure::ManyWait));
             // Others may come.
@@ -769,7 +768,44 @@ mod tests {
             first.join().unwrap().unwrap();
             other.join().unwrap().unwrap();
         });
+        // The other caller's may have been the first that was begun.
+        wait_until(|| !workers.shared.lock().queue.is_full_for(AuditId(7)));
         answer(&workers, of(7, b"")).unwrap();
+    }
+
+    /// Has a call of a caller wait that nobody waits for.
+    fn wait(workers: &Workers, extension: &Arc<dyn Extension>, caller: u64) {
+        let need = Job { caller: AuditId(caller), ..job(extension, b"") }.need(9);
+        let (reach, server) = pair(&[], 0);
+        let (extension, signals) = (Arc::clone(extension), server.signals);
+        let call = ExtensionCall::default();
+        let waiting = |number| Waiting { number, extension, call, reach, signals };
+        workers.shared.begin(need, waiting).unwrap();
+    }
+
+    #[test]
+    fn callers_of_many_calls_make_room_for_others() {
+        let (go_on, waits) = channel();
+        let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, PATIENCE);
+        let of = |caller, arguments| Job { caller: AuditId(caller), ..job(&slow, arguments) };
+        let len = || workers.shared.lock().queue.len();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| answer(&workers, of(7, b"wait")));
+            wait_until(|| !workers.shared.lock().running.is_empty());
+            (0..255).for_each(|_| wait(&workers, &slow, 7));
+            let newest = scope.spawn(|| answer(&workers, of(7, b"")));
+            wait_until(|| len() == 256);
+            // Others have fewer each.
+            (0..768).for_each(|number| wait(&workers, &slow, 8 + number % 4));
+            let other = scope.spawn(|| answer(&workers, of(12, b"")));
+            // It hears of it before anything has ended.
+            assert_eq!(newest.join().unwrap(), Err(Failure::ManyWait));
+            assert_eq!(len(), 1024);
+            go_on.send(()).unwrap();
+            first.join().unwrap().unwrap();
+            other.join().unwrap().unwrap();
+        });
     }
 
     #[test]
