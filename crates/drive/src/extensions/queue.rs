@@ -256,8 +256,9 @@ impl<T> Queue<T> {
     }
 
     /// Whose answers take half of the memory gets no more of it for now, so that others have the rest if he does not read them:
-    /// those of his calls that run count as well, as nobody knows what he will read. Nor does a call that answers leave too little for: it can't be begun whichever call ends, and nobody knows when
-    /// an answer is read, so others do not wait for it.
+    /// those of his calls that run count as well, as nobody knows what he will read. Nor does a call get any that unsent answers
+    /// leave too little for: it can't be begun whichever call ends, and nobody knows when an answer is read, so others do
+    /// not wait for it.
     fn is_ready(&self, need: &Need) -> bool {
         let half = self.memory_bytes / 2;
         let is_full = self.answers.get(&need.job.caller).is_some_and(|answers| *answers >= half);

@@ -50,7 +50,7 @@ pub(crate) enum Failure {
     NeverEnds,
     /// There is no thread for it.
     NoThread,
-    /// As many calls wait as may, and most of all are its caller's, or nearly so.
+    /// As many calls wait as may, of its caller or of all.
     ManyWait,
 }
 
