@@ -115,12 +115,37 @@ fn commits(port: u16) -> u64 {
     text.lines().filter(is_meant).map(count).sum()
 }
 
+/// Puts files into the volume until there is no room for another one of 64 KiB, at whichever drive.
+fn fill(cell: &TestCell) {
+    let put = |name: String, bytes: usize| {
+        let mut file = fs::File::create(cell.path(&name))?;
+        file.write_all(&vec![b'f'; bytes])?;
+        file.sync_all()
+    };
+    for bytes in [1 << 20, 64 << 10] {
+        let mut failed = 0;
+        for number in 0..200 {
+            let is_put = put(format!("filler-{bytes}-{number}"), bytes).is_ok();
+            failed = if is_put { 0 } else { failed + 1 };
+            if failed == 8 {
+                break;
+            }
+        }
+        assert_eq!(failed, 8, "there is room without end");
+    }
+}
+
 #[test]
 fn a_close_that_fails_has_tried_once() {
     let directory = scratch();
     let program = compile("full", directory.path());
     let mut cell = TestCell::start(&CellOptions::default());
     assert!(cell.nasd(&["volume", "resize", "main", "--quota", "26M"]).status.success());
+    for name in ["full", "other"] {
+        fs::File::create(cell.path(name)).unwrap();
+    }
+    fill(&cell);
+    // Nobody else has anything to make durable then.
     cell.stop();
     let port = free_ports(3);
     cell.restart_by(&["--metrics-base-port", &port.to_string()]);
