@@ -44,12 +44,17 @@ pub(crate) const LISTER_THREADS: usize = 3;
 /// Names of hints that are looked up side by side at most.
 const FINDER_THREADS: usize = 16;
 
+/// Drives answer at once that they were told something.
+const TELLER_THREADS: usize = 2;
+
 /// The threads and the memory that serve one drive: a drive that is away uses up only its own.
 pub(crate) struct Lane {
     /// Write-behind and background flushes.
     pub(crate) senders: WorkPool,
     /// Read-ahead.
     pub(crate) fetchers: WorkPool,
+    /// What will be read: the drive is to hear of it while it is busy with what it was asked for before.
+    pub(crate) tellers: WorkPool,
     /// Memory for what is not durable.
     pub(crate) budget: Budget,
     /// What the drive was last heard to run as: drawn anew by each start of it; 0 before that.
@@ -68,6 +73,7 @@ impl Lane {
         Lane {
             senders: WorkPool::new("nasd-write", threads),
             fetchers: WorkPool::new("nasd-read", threads),
+            tellers: WorkPool::new("nasd-tell", TELLER_THREADS),
             budget: Budget::new(settings.unflushed_bytes_per_drive),
             instance: AtomicU64::new(0),
             shares: AtomicU32::new(1),
@@ -489,6 +495,7 @@ impl Core {
         for lane in lock(&self.lanes).values() {
             lane.senders.close();
             lane.fetchers.close();
+            lane.tellers.close();
         }
     }
 }

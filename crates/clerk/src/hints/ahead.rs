@@ -38,7 +38,7 @@ pub(super) fn conduct(clerk: &Arc<Clerk>, caller: &Arc<Caller>, stream: &Arc<Hin
             Work::Tell(told) => {
                 let core = Arc::clone(core);
                 let lane = Arc::clone(&told.hints.file.0.state.lane);
-                lane.fetchers.submit(move || tell(&core, &stream, told));
+                lane.tellers.submit(move || tell(&core, &stream, told));
             }
         }
     }
@@ -226,7 +226,7 @@ fn tell_the_end(core: &Arc<Core>, stream: &HintStream) {
     for hints in stream.take_told() {
         let (core, number) = (Arc::clone(core), stream.id);
         let lane = Arc::clone(&hints.file.0.state.lane);
-        lane.fetchers.submit(move || tell_over(&core, number, &hints));
+        lane.tellers.submit(move || tell_over(&core, number, &hints));
     }
 }
 

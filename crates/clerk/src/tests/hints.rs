@@ -368,6 +368,23 @@ fn a_drive_hears_that_what_it_was_told_is_over_though_there_is_nothing_else_to_t
 }
 
 #[test]
+fn a_drive_hears_what_comes_next_while_it_is_busy() {
+    let (cell, clerk, handle) = slow_cell();
+    let busy = Arc::clone(&cell);
+    let told = told_to(&cell, move |ranges, _| {
+        busy.drive(0).set_delay(Duration::from_secs(1));
+        Some(ranges.len())
+    });
+    // More requests than a drive has at a time, and each takes a minute from then on.
+    let parts: Vec<_> = (0..2000).map(|number| ByteRange::new(number * 2 * PIECE, PIECE)).collect();
+    let hints = clerk.hints(&root()).unwrap();
+    hints.add(&open(&clerk, handle, OpenMode::READ), &parts).unwrap();
+    let last = parts[parts.len() - 1];
+    let is_told = || told.lock().unwrap().iter().any(|(_, ranges)| ranges.contains(&last));
+    eventually("all is told", is_told);
+}
+
+#[test]
 fn a_drive_that_takes_no_hints_keeps_none_from_others() {
     let cell = cell(2);
     let clerk = Arc::new(cell.clerk(settings()));
