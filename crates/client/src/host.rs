@@ -66,3 +66,27 @@ impl Host for SystemHost {
         std::hash::RandomState::new().hash_one(self.started.elapsed())
     }
 }
+
+/// A host for tests: sleeps take no time but pass it.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Clock(pub(crate) std::sync::Mutex<Duration>);
+
+#[cfg(test)]
+impl Host for Clock {
+    fn elapsed(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+
+    fn wall_clock(&self) -> Timestamp {
+        Timestamp(0)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        *self.0.lock().unwrap() += duration;
+    }
+
+    fn random(&self) -> u64 {
+        7
+    }
+}

@@ -184,9 +184,8 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::AtomicBool;
 
-    use nasd_types::Timestamp;
-
     use super::*;
+    use crate::host::Clock;
 
     struct Connection {
         open: AtomicBool,
@@ -196,28 +195,6 @@ mod tests {
     impl Connected for Connection {
         fn is_open(&self) -> bool {
             self.open.load(Ordering::SeqCst)
-        }
-    }
-
-    /// Its time passes by hand.
-    #[derive(Default)]
-    struct Clock(Mutex<Duration>);
-
-    impl Host for Clock {
-        fn elapsed(&self) -> Duration {
-            *self.0.lock().unwrap()
-        }
-
-        fn wall_clock(&self) -> Timestamp {
-            Timestamp(0)
-        }
-
-        fn sleep(&self, duration: Duration) {
-            *self.0.lock().unwrap() += duration;
-        }
-
-        fn random(&self) -> u64 {
-            0
         }
     }
 

@@ -195,33 +195,8 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use nasd_types::Timestamp;
-
     use super::*;
-
-    /// Sleeps take no time but pass it.
-    #[derive(Default)]
-    struct Clock(Mutex<Duration>);
-
-    impl Host for Clock {
-        fn elapsed(&self) -> Duration {
-            *self.0.lock().unwrap()
-        }
-
-        fn wall_clock(&self) -> Timestamp {
-            Timestamp(0)
-        }
-
-        fn sleep(&self, duration: Duration) {
-            *self.0.lock().unwrap() += duration;
-        }
-
-        fn random(&self) -> u64 {
-            7
-        }
-    }
+    use crate::host::Clock;
 
     #[test]
     fn a_server_that_is_busy_is_waited_for_longer_than_one_that_is_away() {

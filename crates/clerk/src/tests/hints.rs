@@ -384,8 +384,8 @@ fn a_drive_hears_what_comes_next_while_it_is_busy() {
     eventually("all is told", is_told);
 }
 
-#[test]
-fn a_drive_that_takes_no_hints_keeps_none_from_others() {
+/// Slow drives with one file each.
+fn two_slow_drives() -> (Arc<FakeCell>, Arc<Clerk>, Vec<FileHandle>) {
     let cell = cell(2);
     let clerk = Arc::new(cell.clerk(settings()));
     let mut files = Vec::new();
@@ -394,14 +394,25 @@ fn a_drive_that_takes_no_hints_keeps_none_from_others() {
         files.push(file_of(&clerk, &format!("file-{number}"), 4 << 20));
         cell.drive(number).set_delay(Duration::from_millis(10));
     }
-    // What is told of the first file lies in its first half, and of the second in the other.
-    let told = told_to(&cell, |ranges, _| (ranges[0].offset >= 2 << 20).then_some(ranges.len()));
+    (cell, clerk, files)
+}
+
+/// Hints of the first file, in its first half, and then of the second one, in the other.
+fn hint_of_each(clerk: &Arc<Clerk>, files: Vec<FileHandle>) -> Hints {
     let hints = clerk.hints(&root()).unwrap();
     for (file, begin) in files.into_iter().zip([0, 2 << 20]) {
         let parts: Vec<_> =
             (0..200).map(|number| ByteRange::new(begin + number * PART, PART)).collect();
-        hints.add(&open(&clerk, file, OpenMode::READ), &parts).unwrap();
+        hints.add(&open(clerk, file, OpenMode::READ), &parts).unwrap();
     }
+    hints
+}
+
+#[test]
+fn a_drive_that_takes_no_hints_keeps_none_from_others() {
+    let (cell, clerk, files) = two_slow_drives();
+    let told = told_to(&cell, |ranges, _| (ranges[0].offset >= 2 << 20).then_some(ranges.len()));
+    let _hints = hint_of_each(&clerk, files);
     let has = |is_first: bool| {
         let told = told.lock().unwrap();
         told.iter().filter(|(_, ranges)| (ranges[0].offset < 2 << 20) == is_first).count()
@@ -412,23 +423,10 @@ fn a_drive_that_takes_no_hints_keeps_none_from_others() {
 
 #[test]
 fn a_drive_that_has_no_room_keeps_nothing_from_others() {
-    let cell = cell(2);
-    let clerk = Arc::new(cell.clerk(settings()));
-    let mut files = Vec::new();
-    for number in 0..2 {
-        cell.place_on(number);
-        files.push(file_of(&clerk, &format!("file-{number}"), 4 << 20));
-        cell.drive(number).set_delay(Duration::from_millis(10));
-    }
-    // What is told of the first file lies in its first half, and of the second in the other.
+    let (cell, clerk, files) = two_slow_drives();
     let told =
         told_to(&cell, |ranges, _| Some(if ranges[0].offset < 2 << 20 { 0 } else { ranges.len() }));
-    let hints = clerk.hints(&root()).unwrap();
-    for (file, begin) in files.into_iter().zip([0, 2 << 20]) {
-        let parts: Vec<_> =
-            (0..200).map(|number| ByteRange::new(begin + number * PART, PART)).collect();
-        hints.add(&open(&clerk, file, OpenMode::READ), &parts).unwrap();
-    }
+    let _hints = hint_of_each(&clerk, files);
     let last = ByteRange::new((2 << 20) + 199 * PART, PART);
     let is_told = || told.lock().unwrap().iter().any(|(_, ranges)| ranges.contains(&last));
     eventually("the other one is told of all", is_told);
