@@ -36,12 +36,13 @@ fn codes(cell: &TestCell) -> Vec<String> {
 
 /// Starts a process of the cell by hand, and waits until it serves.
 fn serve(arguments: &[&str], log: &Path) -> Child {
-    let log = fs::File::create(log).unwrap();
+    let told = fs::File::create(log).unwrap();
     let mut command = nasd();
-    let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(told).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("ready"), "{arguments:?}: {line}");
+    let told = fs::read_to_string(log).unwrap();
+    assert!(line.starts_with("ready"), "{arguments:?}: {line}{told}");
     child
 }
 

@@ -172,15 +172,16 @@ impl TestCell {
         assert!(status.success(), "stopping the cell: {status}\n{errors}");
     }
 
-    /// Kills every process of the cell at once, so that none can do anything first.
+    /// Kills every process of the cell at once, so that none can do anything first, and waits until all have let go of
+    /// what they had open.
     pub fn kill_everything(&mut self) {
         let mut up = self.up.take().expect("a running cell");
-        // Stopped, the supervisor can't restart what dies, nor do its children hear of its death
-        // before their own.
+        // Stopped, the supervisor can't restart what dies, nor does any of them hear of another's death before its own.
         signal(up.id(), "STOP");
-        for (pid, _) in self.members_of(up.id()) {
-            signal(pid, "KILL");
-        }
+        let members: Vec<u32> = self.members_of(up.id()).into_iter().map(|(pid, _)| pid).collect();
+        signal_all(&members, "STOP");
+        signal_all(&members, "KILL");
+        wait_until("all members are dead", || members.iter().all(|pid| is_dead(*pid)));
         signal(up.id(), "KILL");
         wait_for_exit(&mut up);
     }
@@ -291,7 +292,22 @@ pub fn free_ports(count: u32) -> u16 {
 
 /// Sends a signal to a process that the test started.
 pub fn signal(pid: u32, name: &str) {
-    let _ = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    signal_all(&[pid], name);
+}
+
+/// Sends processes a signal, with nothing between them.
+fn signal_all(pids: &[u32], name: &str) {
+    let pids = pids.iter().map(u32::to_string);
+    let _ = Command::new("kill").args(["-s", name]).args(pids).status();
+}
+
+/// Whether all threads of a process have ended: its files are closed then, whether or not anybody has waited for it.
+fn is_dead(pid: u32) -> bool {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };
+    let is_zombie = stat.rsplit(") ").next().is_some_and(|told| told.starts_with('Z'));
+    let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+    is_zombie && threads <= 1
 }
 
 /// Waits for a child, but not for ever.
