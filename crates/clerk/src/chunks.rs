@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nasd_client::Spare;
 use nasd_protocol::Status;
 use nasd_protocol::cancelling;
 use nasd_protocol::limits::MAX_EXTENSION_BYTES;
@@ -23,6 +24,9 @@ use crate::{ClerkError, OpenFile};
 
 /// Chunks that are worked on at a time.
 const THREADS: usize = 3;
+
+/// Bytes of answers that nobody looks at any more, whose memory is kept for the next ones.
+const SPARE_BYTES: usize = 16 << 20;
 
 /// Chunks that may be there before the one that is wanted is.
 const MOST_AHEAD: u64 = 4;
@@ -82,6 +86,8 @@ pub(crate) struct Sizes {
     pub(crate) first: u64,
     /// The most, where little is told of them.
     pub(crate) most: u64,
+    /// Of those that are done here.
+    pub(crate) here: u64,
 }
 
 /// What there is of a chunk.
@@ -136,6 +142,8 @@ struct Shared<J: Job> {
     sizes: Sizes,
     /// By which drives know which calls are of one job.
     number: u64,
+    /// Memory for answers.
+    spare: Arc<Spare>,
     state: Mutex<State<J>>,
     /// A chunk was taken, or is there, or it is over.
     changed: Condvar,
@@ -228,6 +236,7 @@ impl<J: Job> Chunks<J> {
             job,
             sizes,
             number: new_job(),
+            spare: Arc::new(Spare::new(SPARE_BYTES)),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
@@ -242,6 +251,14 @@ impl<J: Job> Chunks<J> {
 
     pub(crate) fn file(&self) -> &OpenFile {
         &self.shared.file
+    }
+
+    /// Nobody looks any more at what drives told. Memory of which little was used is not kept: all of it would have to be written to
+    /// for that.
+    pub(crate) fn give_back(&self, told: Vec<ExtendedPart>) {
+        let data = told.into_iter().map(|part| part.data);
+        let much = data.filter(|data| data.len() >= data.capacity() / 4);
+        much.for_each(|data| self.shared.spare.give(data));
     }
 
     /// No more chunks are wanted: nothing is worked on any more, and `next` must not be asked.
@@ -368,8 +385,7 @@ impl<J: Job> Shared<J> {
     fn run(&self) {
         let mut state = self.lock();
         loop {
-            let range = self.next_range(&state);
-            if state.is_over || range.is_empty() {
+            if state.is_over || state.offset >= self.file_bytes {
                 return;
             }
             if state.next >= state.wanted + MOST_AHEAD {
@@ -377,6 +393,7 @@ impl<J: Job> Shared<J> {
                 continue;
             }
             let here = state.here || state.is_all_told || state.rest.take();
+            let range = self.next_range(&state, here);
             let number = state.next;
             state.next += 1;
             state.offset = range.end();
@@ -401,8 +418,11 @@ impl<J: Job> Shared<J> {
     }
 
     /// The next chunk. Near the end they are small, so that no thread is long alone.
-    fn next_range(&self, state: &State<J>) -> ByteRange {
+    fn next_range(&self, state: &State<J>, here: bool) -> ByteRange {
         let left = self.file_bytes - state.offset;
+        if here {
+            return ByteRange::new(state.offset, self.sizes.here.min(left));
+        }
         let share = left / (2 * THREADS as u64);
         let bytes = state.chunk_bytes.min(share.next_multiple_of(self.sizes.first));
         ByteRange::new(state.offset, bytes.max(self.sizes.first).min(left))
@@ -419,6 +439,7 @@ impl<J: Job> Shared<J> {
             arguments: cancelling::encode(J::EXTENSION.0),
             job: self.number,
             bytes_left: 0,
+            spare: Arc::default(),
         };
         if let Err(error) = self.file.extend(ByteRange::new(*begin, end - begin), &call) {
             tracing::debug!(%error, "drives do not hear that a job is over");
@@ -533,6 +554,7 @@ impl<J: Job> Shared<J> {
             arguments,
             job: self.number,
             bytes_left: self.file_bytes - range.offset,
+            spare: Arc::clone(&self.spare),
         };
         let begun = Instant::now();
         let mut told = self.file.extend(range, &call)?;

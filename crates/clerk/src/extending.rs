@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use nasd_client::{Authority, ClientError, DriveClient, PendingExtend, interrupt};
+use nasd_client::{Authority, ClientError, DriveClient, PendingExtend, Spare, interrupt};
 use nasd_protocol::Region;
 use nasd_protocol::drive::{ExtendArguments, Extended, ExtensionOutcome};
 use nasd_types::{ByteRange, DriveId, ObjectName, Rights};
@@ -20,7 +20,7 @@ use crate::{Clerk, ClerkError, OpenFile};
 const AT_A_TIME: usize = 8;
 
 /// What an extension is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ExtensionCall {
     /// Its number, and which revision of it.
     pub extension: (u32, u32),
@@ -34,6 +34,8 @@ pub struct ExtensionCall {
     pub job: u64,
     /// Bytes that the job has still to look at, at all drives together.
     pub bytes_left: u64,
+    /// Memory for what is told, used again: whoever needs the data of a part no more may give them to it.
+    pub spare: Arc<Spare>,
 }
 
 /// What an extension has told of some of the bytes.
@@ -156,7 +158,7 @@ impl<'a> Ask for Asked<'a> {
     type Pending = PendingExtend<'a>;
 
     fn begin(&self, call: &ExtensionCall, bytes_left: u64) -> PendingExtend<'a> {
-        let (arguments, into) = (self.arguments(call, bytes_left), vec![0; call.most]);
+        let (arguments, into) = (self.arguments(call, bytes_left), call.spare.take(call.most));
         self.client.begin_extend(self.authority, arguments, into).send()
     }
 
@@ -284,6 +286,7 @@ mod tests {
             arguments: Vec::new(),
             job: 5,
             bytes_left: 600,
+            spare: Arc::default(),
         };
         let parts = ask_all(&call, asked.into()).unwrap();
         let order: Vec<(u64, u64)> =

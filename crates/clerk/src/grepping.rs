@@ -17,7 +17,7 @@ use crate::extending::ExtendedPart;
 use crate::{ClerkError, OpenFile, ScanOptions, Work};
 
 /// Chunks of which lines are wanted: of the first ones nearly as many bytes may come back.
-const LINES: Sizes = Sizes { first: 16 << 20, most: 64 << 20 };
+const LINES: Sizes = Sizes { first: 16 << 20, most: 64 << 20, here: 16 << 20 };
 
 /// Bytes of lines that each drive may tell in one answer. No drive is asked for more than one has.
 const LINE_BYTES: usize = MAX_TRANSFER_BYTES;
@@ -168,6 +168,7 @@ impl FileGrep {
                     }
                 }
                 self.work.told_bytes += came.bytes;
+                self.chunks.give_back(told);
             }
             Chunk::Found(found) => {
                 for (range, data) in found? {

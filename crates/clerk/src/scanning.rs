@@ -16,7 +16,7 @@ use crate::extending::ExtendedPart;
 use crate::{ClerkError, OpenFile};
 
 /// Chunks of a Select: of the first ones nearly as many bytes may come back.
-const SELECT: Sizes = Sizes { first: 4 << 20, most: 64 << 20 };
+const SELECT: Sizes = Sizes { first: 4 << 20, most: 64 << 20, here: 1 << 20 };
 
 /// Bytes of a chunk of what is summed up, at least and at most: little comes back.
 const SUM_BYTES: (u64, u64) = (8 << 20, 256 << 20);
@@ -31,7 +31,7 @@ const LEAST_GROUPS: u32 = 1 << 10;
 const LEAST_ROOM: usize = 64 << 10;
 
 /// Bytes that are read at a time where it is done here.
-const READ_BYTES: usize = 4 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// Why a scan has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -106,7 +106,7 @@ impl Sizes {
     pub(crate) fn of_sums(file_bytes: u64) -> Sizes {
         let (least, most) = SUM_BYTES;
         let bytes = (file_bytes / 8).clamp(least, most).next_multiple_of(least);
-        Sizes { first: bytes, most: bytes }
+        Sizes { first: bytes, most: bytes, here: bytes }
     }
 }
 
@@ -195,6 +195,8 @@ impl FileScan {
                 for result in results {
                     self.join.add(result)?;
                 }
+                drop(parts);
+                self.chunks.give_back(told);
                 Ok(true)
             }
             Chunk::Found(found) => {

@@ -27,7 +27,6 @@ mod network;
 mod orders;
 mod pool;
 mod retry;
-mod spare;
 
 pub use authority::Authority;
 pub use connector::{Connector, TcpConnector, TlsConnector};
@@ -38,7 +37,7 @@ pub use drive::{
 pub use error::{ClientError, TransportError};
 pub use host::{Host, SystemHost};
 pub use manager::{Caller, ManagerClient};
+pub use nasd_transport::Spare;
 pub use network::{Network, TcpNetwork};
 pub use orders::OrderSource;
 pub use retry::RetryPolicy;
-pub use spare::Spare;

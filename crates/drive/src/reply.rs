@@ -22,7 +22,7 @@ pub enum ReplyData {
     /// Made for this reply.
     Bytes(Vec<u8>),
     /// Told by an extension, in memory that is granted until it has been sent.
-    Told(Vec<u8>, Granted),
+    Told(Granted),
     /// Encrypted for this reply.
     Sealed(PooledBuffer),
 }
@@ -31,7 +31,8 @@ impl AsRef<[u8]> for ReplyData {
     fn as_ref(&self) -> &[u8] {
         match self {
             ReplyData::Frame(segment) => segment,
-            ReplyData::Bytes(bytes) | ReplyData::Told(bytes, _) => bytes,
+            ReplyData::Bytes(bytes) => bytes,
+            ReplyData::Told(granted) => granted.as_ref(),
             ReplyData::Sealed(buffer) => buffer,
         }
     }

@@ -106,12 +106,14 @@ impl Answer {
         checked.memory_bytes() + most
     }
 
-    /// One of at most `most` bytes, [`least_bytes`](Self::least_bytes) or more. `secret`: as [`Checked::with_secret`].
-    pub fn new(checked: &Checked, file_bytes: u64, most: usize, secret: u64) -> Answer {
+    /// One that is written to `buffer`, which has room for [`least_bytes`](Self::least_bytes) or more, and whatever in it. `secret`: as
+    /// [`Checked::with_secret`].
+    pub fn new(checked: &Checked, file_bytes: u64, buffer: Vec<u8>, secret: u64) -> Answer {
+        let most = buffer.len();
         Answer {
             scan: checked.with_secret(secret).start(),
             file_bytes,
-            buffer: vec![0; most],
+            buffer,
             pieces_room: if is_select(checked.plan()) { most } else { most / 2 },
             length: 0,
             report_at: 0,
@@ -185,7 +187,7 @@ impl Answer {
         Ok(next)
     }
 
-    /// The whole of it.
+    /// The whole of it, in the buffer.
     ///
     /// # Errors
     ///
@@ -198,8 +200,6 @@ impl Answer {
             return Err(AnswerError::Large);
         }
         self.buffer.truncate(length);
-        // It may wait for a while until it is sent.
-        self.buffer.shrink_to_fit();
         Ok(self.buffer)
     }
 
@@ -317,7 +317,7 @@ mod tests {
         let program = Program::Aggregate(Aggregate { filter: None, keys, items });
         let format = Format::Delimited(delimited);
         let plan = Plan { format, program, options: Options::default() };
-        Answer::new(&plan.check().unwrap(), u64::MAX, most, 1)
+        Answer::new(&plan.check().unwrap(), u64::MAX, vec![0xee; most], 1)
     }
 
     #[test]

@@ -200,7 +200,8 @@ fn answer(
     random: &mut Random,
 ) -> Option<Answered> {
     let most = Answer::least_bytes(checked) + [0, 1, 50, 1000][random.below(4)];
-    let mut answer = Answer::new(checked, file.len() as u64, most, random.below(1 << 30) as u64);
+    let mut answer =
+        Answer::new(checked, file.len() as u64, vec![0xee; most], random.below(1 << 30) as u64);
     let mut position = pieces.last()?.end;
     'pieces: for piece in pieces {
         if !answer.begin(piece.start) {

@@ -37,6 +37,23 @@ struct Rows {
     is_text: bool,
 }
 
+/// Where who asks for records wants them.
+struct Into<'a> {
+    room: &'a mut [u8],
+    filled: usize,
+}
+
+impl Into<'_> {
+    /// Takes what there is room for; the rest.
+    fn fill<'r>(&mut self, rows: &'r [u8]) -> &'r [u8] {
+        let room = &mut self.room[self.filled..];
+        let (taken, rest) = rows.split_at(rows.len().min(room.len()));
+        room[..taken.len()].copy_from_slice(taken);
+        self.filled += taken.len();
+        rest
+    }
+}
+
 /// How one is told from the next.
 enum Framing {
     /// All are of that length.
@@ -94,14 +111,16 @@ impl Answers {
         if record > into.len() {
             return Err(SmasError::Room { record, room: into.len() });
         }
-        if !self.find()? {
+        let room = into.len() / record * record;
+        let mut into = Into { room: &mut into[..room], filled: 0 };
+        if !self.find_into(&mut into)? {
             return Ok(None);
         }
-        let rest = &self.rows.bytes[self.rows.at..];
-        let bytes = rest.len().min(into.len() / record * record);
-        into[..bytes].copy_from_slice(&rest[..bytes]);
-        self.rows.at += bytes;
-        Ok(Some(bytes))
+        if into.filled == 0 {
+            let rest = &self.rows.bytes[self.rows.at..];
+            self.rows.at += rest.len() - into.fill(rest).len();
+        }
+        Ok(Some(into.filled))
     }
 
     /// How long each record is, where all are of one length.
@@ -153,14 +172,19 @@ impl Answers {
 
     /// Whether there is another record. What came before a failure is had before it is told, which it is from then on.
     fn find(&mut self) -> Result<bool, SmasError> {
-        while self.rows.is_empty() {
+        self.find_into(&mut Into { room: &mut [], filled: 0 })
+    }
+
+    /// The same; those that come now go where there is room for them at once.
+    fn find_into(&mut self, into: &mut Into<'_>) -> Result<bool, SmasError> {
+        while self.rows.is_empty() && into.filled == 0 {
             match &self.source {
                 Source::Over => return Ok(false),
                 Source::Failed(error) => return Err(error.clone()),
                 Source::Scan { .. } | Source::Grep(_) => {}
             }
             self.rows.clear();
-            if let Err(error) = self.ask() {
+            if let Err(error) = self.ask(into) {
                 self.source = Source::Failed(error);
             }
         }
@@ -168,11 +192,11 @@ impl Answers {
     }
 
     /// Asks for more.
-    fn ask(&mut self) -> Result<(), SmasError> {
+    fn ask(&mut self, into: &mut Into<'_>) -> Result<(), SmasError> {
         let bytes = &mut self.rows.bytes;
         let is_over = match &mut self.source {
             Source::Scan { scan, .. } => {
-                !scan.next_rows(&mut |rows| bytes.extend_from_slice(rows))?
+                !scan.next_rows(&mut |rows| put_rows(bytes, into, rows))?
             }
             Source::Grep(grep) => !grep.next_lines(&mut |line| put_line(bytes, line))?,
             Source::Over | Source::Failed(_) => return Ok(()),
@@ -182,7 +206,7 @@ impl Answers {
         }
         match std::mem::replace(&mut self.source, Source::Over) {
             Source::Scan { scan, shown } => {
-                let scanned = scan.finish(&mut |rows| bytes.extend_from_slice(rows))?;
+                let scanned = scan.finish(&mut |rows| put_rows(bytes, into, rows))?;
                 self.rows.merged(scanned.merged, &shown)
             }
             // The last line may have no end.
@@ -199,6 +223,13 @@ impl Answers {
 fn whole(rest: &[u8], bytes: usize) -> (&[u8], usize) {
     let record = &rest[..bytes.min(rest.len())];
     (record, record.len())
+}
+
+/// Where there is room for them, in order.
+fn put_rows(bytes: &mut Vec<u8>, into: &mut Into<'_>, rows: &[u8]) {
+    // Behind what has found no room there is none for others.
+    let rest = if bytes.is_empty() { into.fill(rows) } else { rows };
+    bytes.extend_from_slice(rest);
 }
 
 fn put_line(bytes: &mut Vec<u8>, line: Line<'_>) {

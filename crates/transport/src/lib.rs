@@ -11,6 +11,7 @@ mod client;
 mod error;
 mod record;
 mod server;
+mod spare;
 mod tls;
 mod wire;
 
@@ -22,6 +23,7 @@ pub use server::{
     Answer, Arriving, Attempt, Call, Guests, NoPayload, Payload, Peer, Presence, Receive,
     ReplyVerifier, Server, ServerOptions, Service, Standing, Together, Waits,
 };
+pub use spare::Spare;
 pub use tls::{
     Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError,
     certificate_identity, certificate_public_key, certificate_serial, certificate_times,

@@ -181,6 +181,7 @@ fn extend(
         arguments: notice.encode(),
         job: notice.stream,
         bytes_left: 0,
+        spare: Arc::default(),
     };
     core.with_grant(&hints.file.0.slot, |grant| core.objects.extend(grant, &hints.ranges, &call))
 }

@@ -531,6 +531,7 @@ mod tests {
             arguments: Vec::new(),
             job: 1,
             bytes_left: 0,
+            spare: std::sync::Arc::default(),
         };
         let queued = |number| is_queued(&call(number));
         assert!(queued(nasd_filter::remote::EXTENSION) && queued(nasd_grep::remote::EXTENSION));

@@ -14,7 +14,7 @@ use crate::{Clerk, ClerkError, OpenFile};
 
 const CHUNK: u64 = 1000;
 const CHUNKS: u64 = 100;
-const SIZES: Sizes = Sizes { first: CHUNK, most: CHUNK };
+const SIZES: Sizes = Sizes { first: CHUNK, most: CHUNK, here: CHUNK };
 
 /// Does nothing with a file.
 struct Nothing;

@@ -23,6 +23,7 @@ fn call() -> ExtensionCall {
         arguments,
         job,
         bytes_left: 0,
+        spare: Arc::default(),
     }
 }
 

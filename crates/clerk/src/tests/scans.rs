@@ -66,7 +66,7 @@ fn told(bytes: &[u8], ranges: &[ByteRange], call: &ExtensionCall) -> Vec<Extende
     let Request { file_bytes, plan } = XdrDecode::decode(&mut input).unwrap();
     let checked = plan.check().unwrap();
     let bytes_of_memory = Answer::memory_bytes(&checked, call.most);
-    let mut answer = Answer::new(&checked, file_bytes, call.most, 1);
+    let mut answer = Answer::new(&checked, file_bytes, vec![0xee; call.most], 1);
     for range in ranges {
         assert!(answer.begin(range.offset));
         let mut piece = bytes.get(range.offset as usize..).unwrap_or_default().to_vec();

@@ -7,22 +7,37 @@ use nasd_types::AuditId;
 
 use super::workers::Shared;
 
-/// What is granted for an answer; given back when this is dropped.
+/// What is granted for an answer, and the answer; given back when this is dropped.
 pub struct Granted {
     shared: Arc<Shared>,
     caller: AuditId,
     bytes: usize,
+    data: Vec<u8>,
 }
 
 impl Granted {
     /// Of bytes that the queue has counted as those of an answer.
     pub(super) fn new(shared: Arc<Shared>, caller: AuditId, bytes: usize) -> Granted {
-        Granted { shared, caller, bytes }
+        Granted { shared, caller, bytes, data: Vec::new() }
+    }
+
+    /// With what it is granted for.
+    #[must_use]
+    pub fn holding(mut self, data: Vec<u8>) -> Granted {
+        self.data = data;
+        self
+    }
+}
+
+impl AsRef<[u8]> for Granted {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
     }
 }
 
 impl Drop for Granted {
     fn drop(&mut self) {
+        self.shared.keep(std::mem::take(&mut self.data));
         if self.bytes > 0 {
             self.shared.sent(self.caller, self.bytes);
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nasd_protocol::Status;
 use nasd_store::Segment;
+use nasd_transport::Spare;
 use nasd_types::ByteRange;
 
 use super::{ExtensionError, Granted, Told};
@@ -135,6 +136,7 @@ pub struct Reach {
     asks: Sender<Ask>,
     answers: Receiver<Result<Chunk, Status>>,
     signals: Arc<Signals>,
+    spare: Arc<Spare>,
 }
 
 impl Reach {
@@ -181,6 +183,17 @@ impl Reach {
         let chunk = answer.map_err(ExtensionError::Object)?;
         self.signals.handed.fetch_add(chunk.len(), Ordering::Relaxed);
         Ok(chunk)
+    }
+
+    /// Memory for what is told, of what is granted: so many bytes, whatever was in them before. New memory would have to be cleared first,
+    /// page by page, which takes longer than looking at as many bytes.
+    pub fn room(&self, bytes: usize) -> Vec<u8> {
+        self.spare.take(bytes)
+    }
+
+    /// From now on that is memory of these.
+    pub(super) fn use_spare(&mut self, spare: &Arc<Spare>) {
+        self.spare = Arc::clone(spare);
     }
 
     /// Tells that it has been begun.
@@ -243,7 +256,8 @@ pub(super) fn pair(pieces: &[ByteRange], object_bytes: u64) -> (Reach, Server) {
         signals: Arc::clone(&signals),
         is_begun: Cell::new(false),
     };
-    (Reach { pieces: pieces.to_vec(), object_bytes, asks, answers: answered, signals }, server)
+    let (pieces, answers, spare) = (pieces.to_vec(), answered, Arc::default());
+    (Reach { pieces, object_bytes, asks, answers, signals, spare }, server)
 }
 
 impl Server {

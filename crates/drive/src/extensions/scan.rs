@@ -40,8 +40,9 @@ impl Extension for Scan {
 
     fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
         let Request { file_bytes, checked, wish } = request(call)?;
-        let most = packing::most(call, wish);
-        let mut answer = Answer::new(&checked, file_bytes, most, secret());
+        let mut room = reach.room(call.most);
+        room.truncate(packing::most(call, wish));
+        let mut answer = Answer::new(&checked, file_bytes, room, secret());
         let position = look_at_all(call, reach, &mut answer)?;
         let begin = call.pieces.first().map_or(0, |piece| piece.offset);
         if position == begin && call.end() > begin {

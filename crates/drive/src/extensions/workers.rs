@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nasd_protocol::Status;
+use nasd_transport::Spare;
 use nasd_types::{AuditId, ByteRange, ObjectName};
 
 use super::jobs::JobName;
@@ -38,6 +39,15 @@ const SLICE: Duration = Duration::from_millis(20);
 /// A call that has run for so long comes to an end in any case: its caller waits for an answer no longer than half a minute, and asks for
 /// the rest.
 const LONGEST: Duration = Duration::from_secs(1);
+
+/// Memory of answers that is kept for others, as a part of what there is for calls: besides that.
+const KEPT: usize = 4;
+
+/// An answer with less memory is made as quickly as it is found.
+const LEAST_KEPT: usize = 256 << 10;
+
+/// An answer that uses less than this part of its memory is put into as much as it needs.
+const LITTLE: usize = 4;
 
 /// How the extension of a call came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +94,8 @@ pub(super) struct Shared {
     /// There is something to do, or it is over.
     work: Condvar,
     pub(super) memory_bytes: usize,
+    /// Memory of answers that were sent.
+    pub(super) spare: Arc<Spare>,
     most_threads: usize,
     patience: Duration,
     longest: Duration,
@@ -160,6 +172,7 @@ impl Workers {
             state: Mutex::new(state),
             work: Condvar::new(),
             memory_bytes,
+            spare: Arc::new(Spare::new(memory_bytes / KEPT)),
             most_threads,
             patience,
             longest: LONGEST,
@@ -204,7 +217,8 @@ impl Workers {
             return Err(Failure::Told(ExtensionError::Stopped));
         }
         let need = job.need(extension);
-        let (reach, server) = pair(&job.call.pieces, job.object_bytes);
+        let (mut reach, server) = pair(&job.call.pieces, job.object_bytes);
+        reach.use_spare(&self.shared.spare);
         let signals = Arc::clone(&server.signals);
         let waiting = |number| Waiting {
             number,
@@ -388,7 +402,7 @@ impl Shared {
                 tracing::error!(extension = need.job.extension, "an extension has panicked");
             }
             let looked_at = looked_at(&call, &end, reach.handed());
-            let told_bytes = shrink_answer(&mut end);
+            let told_bytes = self.shrink_answer(&mut end);
             let (granted, is_lost) = self.ended(number, looked_at, begun.elapsed(), told_bytes);
             if let End::Told(_, of_answer) = &mut end {
                 *of_answer = granted;
@@ -466,18 +480,28 @@ impl Shared {
         (granted, is_lost)
     }
 
+    /// Keeps memory for other answers.
+    pub(super) fn keep(&self, data: Vec<u8>) {
+        if data.capacity() >= LEAST_KEPT {
+            self.spare.give(data);
+        }
+    }
+
+    /// Has an answer take little more memory than what was told needs; how many bytes that is.
+    fn shrink_answer(&self, end: &mut End) -> usize {
+        let End::Told(Told { data, .. }, _) = end else { return 0 };
+        if data.len() < data.capacity() / LITTLE {
+            let told = data.to_vec();
+            self.keep(std::mem::replace(data, told));
+        }
+        data.capacity()
+    }
+
     /// An answer of so many bytes has been sent, or nobody reads it any more.
     pub(super) fn sent(&self, caller: AuditId, bytes: usize) {
         self.lock().queue.sent(caller, bytes);
         self.work.notify_one();
     }
-}
-
-/// Has an answer take no more memory than what was told needs; how many bytes that is.
-fn shrink_answer(end: &mut End) -> usize {
-    let End::Told(Told { data, .. }, _) = end else { return 0 };
-    data.shrink_to_fit();
-    data.len()
 }
 
 /// How many of a call's bytes it has looked at, if it has been handed so many: what it need not look at, since it has found

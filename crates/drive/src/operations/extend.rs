@@ -92,7 +92,7 @@ impl Perform for Extend {
         let (extended, data) = outcome(told, begin, most)?;
         drive.counters.read.add(context.grant.holder, data.len());
         let data = match granted {
-            Some(granted) => ReplyData::Told(data, granted),
+            Some(granted) => ReplyData::Told(granted.holding(data)),
             None => ReplyData::Bytes(data),
         };
         Ok(Done { reply: extended, data: Some(vec![data]) })

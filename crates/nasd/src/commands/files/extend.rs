@@ -46,6 +46,7 @@ pub fn extend(
         arguments: options.arguments.0.clone(),
         job: new_job(),
         bytes_left: targets.iter().map(|target| target.range.length).sum(),
+        spare: std::sync::Arc::default(),
     };
     let asked: Vec<_> = targets.iter().map(|target| (&target.file, target.range)).collect();
     let answers = Clerk::extend(&asked, &call);

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Buffers that nobody uses now, up to so many bytes together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Spare {
     most_bytes: usize,
     kept: Mutex<Vec<Vec<u8>>>,
