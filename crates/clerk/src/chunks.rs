@@ -37,6 +37,9 @@ const RESTS: (u64, u64) = (4, 64);
 /// Bytes that an answer is to have, so that asking costs little beside it.
 const ANSWER_BYTES: u64 = 4 << 20;
 
+/// Chunks are of whole ones of these.
+const PIECE_BYTES: u64 = 1 << 20;
+
 /// What is done with all of a file.
 pub(crate) trait Job: Send + Sync + 'static {
     /// What is found where it is done here.
@@ -469,7 +472,8 @@ impl<J: Job> Shared<J> {
         let most = self.sizes.most.min(4 * bytes).max(self.sizes.first);
         state.chunk_bytes = match state.here || state.rest.chunks > 0 {
             true => self.sizes.first,
-            false => size.clamp(self.sizes.first, most).next_multiple_of(self.sizes.first),
+            // Whole pieces of the file, and not one byte more than one answer has room for.
+            false => (size / PIECE_BYTES * PIECE_BYTES).clamp(self.sizes.first, most),
         };
     }
 

@@ -41,7 +41,7 @@ const SLICE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Memory of answers that is kept for others, as a part of what there is for calls: besides that.
-const KEPT: usize = 4;
+const KEPT: usize = 2;
 
 /// An answer with less memory is made as quickly as it is found.
 const LEAST_KEPT: usize = 256 << 10;
