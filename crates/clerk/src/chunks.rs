@@ -22,8 +22,9 @@ use crate::packing::{Answers, unpack_all};
 use crate::wire::{ExtensionOutcome, Interruptible, Interrupts};
 use crate::{ClerkError, OpenFile};
 
-/// Chunks that are worked on at a time.
-const THREADS: usize = 3;
+/// Chunks that are worked on at a time, at least and at most: while one answer travels the next one is made, and with more than
+/// there are processors they take turns.
+const AT_A_TIME: (usize, usize) = (2, 3);
 
 /// Bytes of answers that nobody looks at any more, whose memory is kept for the next ones.
 const SPARE_BYTES: usize = 16 << 20;
@@ -143,6 +144,7 @@ struct Shared<J: Job> {
     arguments: Vec<Vec<u8>>,
     file_bytes: u64,
     sizes: Sizes,
+    at_a_time: u64,
     /// By which drives know which calls are of one job.
     number: u64,
     /// Memory for answers.
@@ -238,12 +240,13 @@ impl<J: Job> Chunks<J> {
             arguments: [vec![job.arguments()], job.lesser_arguments()].concat(),
             job,
             sizes,
+            at_a_time: at_a_time(),
             number: new_job(),
             spare: Arc::new(Spare::new(SPARE_BYTES)),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
-        let count = shared.file_bytes.div_ceil(sizes.first).min(THREADS as u64);
+        let count = shared.file_bytes.div_ceil(sizes.first).min(shared.at_a_time);
         let threads = Threads::start(&shared, count)?;
         Ok(Chunks { shared, threads, number: 0, offset: 0, is_told: false })
     }
@@ -420,13 +423,13 @@ impl<J: Job> Shared<J> {
         }
     }
 
-    /// The next chunk. Near the end they are small, so that no thread is long alone.
+    /// The next chunk. Near the end they are smaller, so that no thread is long alone.
     fn next_range(&self, state: &State<J>, here: bool) -> ByteRange {
         let left = self.file_bytes - state.offset;
         if here {
             return ByteRange::new(state.offset, self.sizes.here.min(left));
         }
-        let share = left / (2 * THREADS as u64);
+        let share = left / self.at_a_time;
         let bytes = state.chunk_bytes.min(share.next_multiple_of(self.sizes.first));
         ByteRange::new(state.offset, bytes.max(self.sizes.first).min(left))
     }
@@ -571,6 +574,12 @@ impl<J: Job> Shared<J> {
         let is_packed = wish == Some(Wish::Packed);
         Ok((told, Came { bytes: arrived.sent, is_packed }))
     }
+}
+
+/// Chunks that are worked on at a time on this machine.
+pub(crate) fn at_a_time() -> u64 {
+    let (least, most) = AT_A_TIME;
+    thread::available_parallelism().map_or(least, |count| count.get().clamp(least, most)) as u64
 }
 
 /// Whether parts are all of a range, up to its end or one behind which nothing is wanted. Of each: where it begins and ends, and
