@@ -22,8 +22,8 @@ use crate::packing::{Answers, unpack_all};
 use crate::wire::{ExtensionOutcome, Interruptible, Interrupts};
 use crate::{ClerkError, OpenFile};
 
-/// Chunks that are worked on at a time, at least and at most: while one answer travels the next one is made, and with more than
-/// there are processors they take turns.
+/// Chunks that are worked on at a time, at least and at most: while one answer travels the next one is made. With more than there are
+/// processors they would take turns, unless it is the network that is waited for.
 const AT_A_TIME: (usize, usize) = (2, 3);
 
 /// Bytes of answers that nobody looks at any more, whose memory is kept for the next ones.
@@ -144,6 +144,7 @@ struct Shared<J: Job> {
     arguments: Vec<Vec<u8>>,
     file_bytes: u64,
     sizes: Sizes,
+    /// Chunks that are worked on at a time, where the network is quick.
     at_a_time: u64,
     /// By which drives know which calls are of one job.
     number: u64,
@@ -157,7 +158,9 @@ struct Shared<J: Job> {
 struct State<J: Job> {
     /// The first chunk that nobody works on.
     next: u64,
-    /// Where it begins.
+    /// How many are worked on.
+    under_way: u64,
+    /// Where the first one that is not begins.
     offset: u64,
     /// How large it is to be.
     chunk_bytes: u64,
@@ -221,6 +224,7 @@ impl<J: Job> Chunks<J> {
     ) -> io::Result<Chunks<J>> {
         let state = State {
             next: 0,
+            under_way: 0,
             offset: 0,
             chunk_bytes: sizes.first,
             wanted: 0,
@@ -246,7 +250,7 @@ impl<J: Job> Chunks<J> {
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
-        let count = shared.file_bytes.div_ceil(sizes.first).min(shared.at_a_time);
+        let count = shared.file_bytes.div_ceil(sizes.first).min(AT_A_TIME.1 as u64);
         let threads = Threads::start(&shared, count)?;
         Ok(Chunks { shared, threads, number: 0, offset: 0, is_told: false })
     }
@@ -394,7 +398,8 @@ impl<J: Job> Shared<J> {
             if state.is_over || state.offset >= self.file_bytes {
                 return;
             }
-            if state.next >= state.wanted + MOST_AHEAD {
+            let is_enough = state.under_way >= self.at_a_time(&state);
+            if is_enough || state.next >= state.wanted + MOST_AHEAD {
                 state = self.wait(state);
                 continue;
             }
@@ -402,6 +407,7 @@ impl<J: Job> Shared<J> {
             let range = self.next_range(&state, here);
             let number = state.next;
             state.next += 1;
+            state.under_way += 1;
             state.offset = range.end();
             if !here {
                 state.asked.insert(range.offset, range.end());
@@ -414,6 +420,7 @@ impl<J: Job> Shared<J> {
             let chunk = done.unwrap_or_else(|_| Err(bug()));
             state = self.lock();
             state.asked.remove(&range.offset);
+            state.under_way -= 1;
             if let Ok((chunk, asked)) = &chunk {
                 self.learn(&mut state, range.length, chunk, *asked);
             }
@@ -423,13 +430,18 @@ impl<J: Job> Shared<J> {
         }
     }
 
+    /// Chunks that are worked on at a time.
+    fn at_a_time(&self, state: &State<J>) -> u64 {
+        if state.answers.are_slow() { AT_A_TIME.1 as u64 } else { self.at_a_time }
+    }
+
     /// The next chunk. Near the end they are smaller, so that no thread is long alone.
     fn next_range(&self, state: &State<J>, here: bool) -> ByteRange {
         let left = self.file_bytes - state.offset;
         if here {
             return ByteRange::new(state.offset, self.sizes.here.min(left));
         }
-        let share = left / self.at_a_time;
+        let share = left / self.at_a_time(state);
         let bytes = state.chunk_bytes.min(share.next_multiple_of(self.sizes.first));
         ByteRange::new(state.offset, bytes.max(self.sizes.first).min(left))
     }

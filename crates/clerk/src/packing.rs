@@ -48,12 +48,21 @@ impl Answers {
     /// What the next ones should be: packed if the network is slow, and unpacked ones would be longer on their way than the drives take for
     /// them.
     pub(crate) fn wish(&self) -> Wish {
-        let rate = self.sent / self.network.max(1e-9);
-        let is_waited_for = self.plain / rate.max(1.0) > self.drives;
-        match self.plain >= LEAST_BYTES && rate < FAST && is_waited_for {
+        let is_waited_for = self.plain / self.rate().max(1.0) > self.drives;
+        match self.are_slow() && is_waited_for {
             true => Wish::Packed,
             false => Wish::Plain,
         }
+    }
+
+    /// Whether they travel more slowly than they could be packed, as far as is known.
+    pub(crate) fn are_slow(&self) -> bool {
+        self.plain >= LEAST_BYTES && self.rate() < FAST
+    }
+
+    /// Bytes a second of one call.
+    fn rate(&self) -> f64 {
+        self.sent / self.network.max(1e-9)
     }
 }
 

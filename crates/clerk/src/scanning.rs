@@ -16,7 +16,7 @@ use crate::extending::ExtendedPart;
 use crate::{ClerkError, OpenFile};
 
 /// Chunks of a Select: of the first ones nearly as many bytes may come back.
-const SELECT: Sizes = Sizes { first: 4 << 20, most: 64 << 20, here: 1 << 20 };
+const SELECT: Sizes = Sizes { first: 4 << 20, most: 32 << 20, here: 1 << 20 };
 
 /// Bytes of a chunk of what is summed up, at least and at most: little comes back.
 const SUM_BYTES: (u64, u64) = (8 << 20, 256 << 20);
