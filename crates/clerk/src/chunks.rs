@@ -3,7 +3,7 @@
 //! Some threads have one chunk each worked on; who wants the results takes them in the file's order. So drives read and look at
 //! what comes next while an answer travels, and memory is bounded by the chunks that are under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ use crate::wire::{ExtensionOutcome, Interruptible, Interrupts};
 use crate::{ClerkError, OpenFile};
 
 /// Chunks that are worked on at a time, at least and at most: while one answer travels the next one is made. With more than there are
-/// processors they would take turns, unless it is the network that is waited for.
+/// processors they would take turns, unless it is the network that is waited for, as answers show.
 const AT_A_TIME: (usize, usize) = (2, 3);
 
 /// Bytes of answers that nobody looks at any more, whose memory is kept for the next ones.
@@ -35,8 +35,9 @@ const MOST_AHEAD: u64 = 4;
 /// Chunks that are done here after a drive has not answered, at first and at most, before drives are asked again.
 const RESTS: (u64, u64) = (4, 64);
 
-/// Bytes that an answer is to have, so that asking costs little beside it.
-const ANSWER_BYTES: u64 = 4 << 20;
+/// Bytes that an answer is to have, so that asking costs little beside it: nearly as many as it may have, as not as many are selected of
+/// each part.
+const ANSWER_BYTES: u64 = (4 << 20) / 16 * 15;
 
 /// Chunks are of whole ones of these.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -86,11 +87,12 @@ pub(crate) struct Here<'a> {
 /// How large chunks are, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Of the first ones, and the least.
+    /// Of the first ones, and the least that drives are asked for.
     pub(crate) first: u64,
     /// The most, where little is told of them.
     pub(crate) most: u64,
-    /// Of those that are done here.
+    /// Of those that are read since drives would tell all of them, on a quick network: caches of the processor have room for what each
+    /// drive has of one while it is looked at.
     pub(crate) here: u64,
 }
 
@@ -177,6 +179,8 @@ struct State<J: Job> {
     is_all_told: bool,
     /// How answers came so far.
     answers: Answers,
+    /// How many drives told something of the last chunk that any did.
+    drives: u64,
     /// Drives know of no wishes.
     no_wish: bool,
     /// Which of the arguments drives do not refuse, as far as is known.
@@ -234,6 +238,7 @@ impl<J: Job> Chunks<J> {
             rest: Rest { chunks: 0, next: RESTS.0 },
             is_all_told: false,
             answers: Answers::default(),
+            drives: 1,
             no_wish: false,
             lesser: 0,
             is_over: false,
@@ -263,11 +268,12 @@ impl<J: Job> Chunks<J> {
         &self.shared.file
     }
 
-    /// Nobody looks any more at what drives told. Memory of which little was used is not kept: all of it would have to be written to
-    /// for that.
+    /// Nobody looks any more at what drives told. Memory is kept that there is room in for any answer, but not if little of it was
+    /// used: all of it would have to be written to for that.
     pub(crate) fn give_back(&self, told: Vec<ExtendedPart>) {
+        let most = self.shared.job.most();
         let data = told.into_iter().map(|part| part.data);
-        let much = data.filter(|data| data.len() >= data.capacity() / 4);
+        let much = data.filter(|data| data.capacity() >= most && data.len() >= most / 4);
         much.for_each(|data| self.shared.spare.give(data));
     }
 
@@ -435,11 +441,19 @@ impl<J: Job> Shared<J> {
         if state.answers.are_slow() { AT_A_TIME.1 as u64 } else { self.at_a_time }
     }
 
+    /// How large chunks are that are done here.
+    fn here_bytes(&self, state: &State<J>) -> u64 {
+        match state.is_all_told && state.answers.are_quick() {
+            true => self.sizes.first.min(self.sizes.here * state.drives),
+            false => self.sizes.first,
+        }
+    }
+
     /// The next chunk. Near the end they are smaller, so that no thread is long alone.
     fn next_range(&self, state: &State<J>, here: bool) -> ByteRange {
         let left = self.file_bytes - state.offset;
         if here {
-            return ByteRange::new(state.offset, self.sizes.here.min(left));
+            return ByteRange::new(state.offset, self.here_bytes(state).min(left));
         }
         let share = left / self.at_a_time(state);
         let bytes = state.chunk_bytes.min(share.next_multiple_of(self.sizes.first));
@@ -475,6 +489,10 @@ impl<J: Job> Shared<J> {
             Chunk::Told(_, came) => *came,
             Chunk::Found(_) => Came { bytes: told, is_packed: true },
         };
+        if let Chunk::Told(told, _) = chunk {
+            let drives: BTreeSet<_> = told.iter().map(|part| part.drive).collect();
+            state.drives = drives.len().max(1) as u64;
+        }
         // Where the network is slow they are to come packed before that is said.
         let is_to_be = state.answers.wish() == Wish::Packed && !state.no_wish;
         // What was left to this clerk once will be so again, mostly.
@@ -487,7 +505,6 @@ impl<J: Job> Shared<J> {
         let most = self.sizes.most.min(4 * bytes).max(self.sizes.first);
         state.chunk_bytes = match state.here || state.rest.chunks > 0 {
             true => self.sizes.first,
-            // Whole pieces of the file, and not one byte more than one answer has room for.
             false => (size / PIECE_BYTES * PIECE_BYTES).clamp(self.sizes.first, most),
         };
     }

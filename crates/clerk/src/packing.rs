@@ -60,6 +60,11 @@ impl Answers {
         self.plain >= LEAST_BYTES && self.rate() < FAST
     }
 
+    /// Whether packing them would only take longer, as far as is known.
+    pub(crate) fn are_quick(&self) -> bool {
+        self.plain >= LEAST_BYTES && self.rate() >= FAST
+    }
+
     /// Bytes a second of one call.
     fn rate(&self) -> f64 {
         self.sent / self.network.max(1e-9)
@@ -130,6 +135,17 @@ mod tests {
         // What was so once need not be so for ever.
         let fast = [arrived(4_000_000, 4_000_000, 5, 20); 20];
         assert_eq!(wish(&[&[slow; 3], &fast[..]].concat()), Wish::Plain);
+    }
+
+    #[test]
+    fn a_network_is_slow_or_quick_once_enough_has_come() {
+        let mut answers = Answers::default();
+        answers.count(&arrived(900_000, 900_000, 1, 20));
+        assert!(!answers.are_slow() && !answers.are_quick());
+        answers.count(&arrived(900_000, 900_000, 1, 20));
+        assert!(!answers.are_slow() && answers.are_quick());
+        answers.count(&arrived(4_000_000, 4_000_000, 100, 20));
+        assert!(answers.are_slow() && !answers.are_quick());
     }
 
     #[test]

@@ -31,7 +31,7 @@ const LEAST_GROUPS: u32 = 1 << 10;
 const LEAST_ROOM: usize = 64 << 10;
 
 /// Bytes that are read at a time where it is done here.
-const READ_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 4 << 20;
 
 /// Why a scan has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

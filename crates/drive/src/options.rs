@@ -20,7 +20,7 @@ pub struct DriveOptions {
     /// Most memory for data that are encrypted and on their way to whoever asked for them, in bytes, and
     /// at least one transfer's. Whoever asks for more meanwhile is answered that the drive is busy.
     pub encrypted_bytes: usize,
-    /// Memory that extensions are granted, all calls together, in bytes.
+    /// Memory that extensions are granted, all calls together, in bytes. Half as much may be kept besides, of answers that were sent.
     pub extension_bytes: usize,
     /// How much dirty data is written back at a time, in bytes.
     pub write_back_bytes: u64,

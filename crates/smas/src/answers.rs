@@ -38,12 +38,12 @@ struct Rows {
 }
 
 /// Where who asks for records wants them.
-struct Into<'a> {
+struct Room<'a> {
     room: &'a mut [u8],
     filled: usize,
 }
 
-impl Into<'_> {
+impl Room<'_> {
     /// Takes what there is room for; the rest.
     fn fill<'r>(&mut self, rows: &'r [u8]) -> &'r [u8] {
         let room = &mut self.room[self.filled..];
@@ -112,7 +112,7 @@ impl Answers {
             return Err(SmasError::Room { record, room: into.len() });
         }
         let room = into.len() / record * record;
-        let mut into = Into { room: &mut into[..room], filled: 0 };
+        let mut into = Room { room: &mut into[..room], filled: 0 };
         if !self.find_into(&mut into)? {
             return Ok(None);
         }
@@ -172,11 +172,11 @@ impl Answers {
 
     /// Whether there is another record. What came before a failure is had before it is told, which it is from then on.
     fn find(&mut self) -> Result<bool, SmasError> {
-        self.find_into(&mut Into { room: &mut [], filled: 0 })
+        self.find_into(&mut Room { room: &mut [], filled: 0 })
     }
 
     /// The same; those that come now go where there is room for them at once.
-    fn find_into(&mut self, into: &mut Into<'_>) -> Result<bool, SmasError> {
+    fn find_into(&mut self, into: &mut Room<'_>) -> Result<bool, SmasError> {
         while self.rows.is_empty() && into.filled == 0 {
             match &self.source {
                 Source::Over => return Ok(false),
@@ -192,7 +192,7 @@ impl Answers {
     }
 
     /// Asks for more.
-    fn ask(&mut self, into: &mut Into<'_>) -> Result<(), SmasError> {
+    fn ask(&mut self, into: &mut Room<'_>) -> Result<(), SmasError> {
         let bytes = &mut self.rows.bytes;
         let is_over = match &mut self.source {
             Source::Scan { scan, .. } => {
@@ -226,7 +226,7 @@ fn whole(rest: &[u8], bytes: usize) -> (&[u8], usize) {
 }
 
 /// Where there is room for them, in order.
-fn put_rows(bytes: &mut Vec<u8>, into: &mut Into<'_>, rows: &[u8]) {
+fn put_rows(bytes: &mut Vec<u8>, into: &mut Room<'_>, rows: &[u8]) {
     // Behind what has found no room there is none for others.
     let rest = if bytes.is_empty() { into.fill(rows) } else { rows };
     bytes.extend_from_slice(rest);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nasd_types::AuditId;
 
+use super::reach::give_room;
 use super::workers::Shared;
 
 /// What is granted for an answer, and the answer; given back when this is dropped.
@@ -37,7 +38,7 @@ impl AsRef<[u8]> for Granted {
 
 impl Drop for Granted {
     fn drop(&mut self) {
-        self.shared.keep(std::mem::take(&mut self.data));
+        give_room(&self.shared.spare, std::mem::take(&mut self.data));
         if self.bytes > 0 {
             self.shared.sent(self.caller, self.bytes);
         }

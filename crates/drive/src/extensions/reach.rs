@@ -11,6 +11,7 @@ use nasd_protocol::Status;
 use nasd_store::Segment;
 use nasd_transport::Spare;
 use nasd_types::ByteRange;
+use nasd_types::limits::MAX_TRANSFER_BYTES;
 
 use super::{ExtensionError, Granted, Told};
 
@@ -136,7 +137,15 @@ pub struct Reach {
     asks: Sender<Ask>,
     answers: Receiver<Result<Chunk, Status>>,
     signals: Arc<Signals>,
-    spare: Arc<Spare>,
+    /// Memory of the longest answers.
+    pub(super) spare: Arc<Spare>,
+}
+
+/// Keeps what was room for an answer for others: all of it is as long, so that whatever is there can be used.
+pub(super) fn give_room(spare: &Spare, room: Vec<u8>) {
+    if room.capacity() == MAX_TRANSFER_BYTES {
+        spare.give(room);
+    }
 }
 
 impl Reach {
@@ -185,15 +194,13 @@ impl Reach {
         Ok(chunk)
     }
 
-    /// Memory for what is told, of what is granted: so many bytes, whatever was in them before. New memory would have to be cleared first,
-    /// page by page, which takes longer than looking at as many bytes.
-    pub fn room(&self, bytes: usize) -> Vec<u8> {
-        self.spare.take(bytes)
-    }
-
-    /// From now on that is memory of these.
-    pub(super) fn use_spare(&mut self, spare: &Arc<Spare>) {
-        self.spare = Arc::clone(spare);
+    /// Memory for what is told, of what is granted, in which there is whatever was told to others: none of it may be sent that was not
+    /// written to. New memory would have to be cleared first, page by page, which takes longer than looking at as many bytes.
+    pub(super) fn room(&self, bytes: usize) -> Vec<u8> {
+        match bytes {
+            MAX_TRANSFER_BYTES => self.spare.take(bytes),
+            _ => vec![0; bytes],
+        }
     }
 
     /// Tells that it has been begun.

@@ -18,7 +18,7 @@ use nasd_types::{AuditId, ByteRange, ObjectName};
 
 use super::jobs::JobName;
 use super::queue::{Need, Queue};
-use super::reach::{Bytes, End, Look, Reach, Signals, bytes_before, pair};
+use super::reach::{Bytes, End, Look, Reach, Signals, bytes_before, give_room, pair};
 use super::{Extension, ExtensionCall, ExtensionError, Granted, Told};
 
 /// How little the threads weigh: beside one of plain reads a tenth.
@@ -40,14 +40,8 @@ const SLICE: Duration = Duration::from_millis(20);
 /// the rest.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Memory of answers that is kept for others, as a part of what there is for calls: besides that.
-const KEPT: usize = 2;
-
-/// An answer with less memory is made as quickly as it is found.
-const LEAST_KEPT: usize = 256 << 10;
-
-/// An answer that uses less than this part of its memory is put into as much as it needs.
-const LITTLE: usize = 4;
+/// One part in so many of the memory for calls is what may be kept besides, of answers that were sent.
+const SPARE_SHARE: usize = 2;
 
 /// How the extension of a call came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +166,7 @@ impl Workers {
             state: Mutex::new(state),
             work: Condvar::new(),
             memory_bytes,
-            spare: Arc::new(Spare::new(memory_bytes / KEPT)),
+            spare: Arc::new(Spare::new(memory_bytes / SPARE_SHARE)),
             most_threads,
             patience,
             longest: LONGEST,
@@ -218,7 +212,7 @@ impl Workers {
         }
         let need = job.need(extension);
         let (mut reach, server) = pair(&job.call.pieces, job.object_bytes);
-        reach.use_spare(&self.shared.spare);
+        reach.spare = Arc::clone(&self.shared.spare);
         let signals = Arc::clone(&server.signals);
         let waiting = |number| Waiting {
             number,
@@ -402,8 +396,8 @@ impl Shared {
                 tracing::error!(extension = need.job.extension, "an extension has panicked");
             }
             let looked_at = looked_at(&call, &end, reach.handed());
-            let told_bytes = self.shrink_answer(&mut end);
-            let (granted, is_lost) = self.ended(number, looked_at, begun.elapsed(), told_bytes);
+            let answer_bytes = self.shrink_answer(&mut end, need.answer_bytes);
+            let (granted, is_lost) = self.ended(number, looked_at, begun.elapsed(), answer_bytes);
             if let End::Told(_, of_answer) = &mut end {
                 *of_answer = granted;
             }
@@ -454,14 +448,14 @@ impl Shared {
         }
     }
 
-    /// A call is over, and has told so many bytes: what stays granted for these until they have been sent. Whether its thread is
-    /// over, too: another one has taken its place.
+    /// A call is over, and its answer takes so many bytes of memory: what stays granted until that has been sent. Whether its thread
+    /// is over, too: another one has taken its place.
     fn ended(
         self: &Arc<Self>,
         number: u64,
         looked_at: u64,
         taken: Duration,
-        told_bytes: usize,
+        answer_bytes: usize,
     ) -> (Option<Granted>, bool) {
         let mut state = self.lock();
         let Some(Running { need, is_lost, .. }) = state.running.remove(&number) else {
@@ -469,7 +463,7 @@ impl Shared {
         };
         state.queue.ended(&need, self.now(), looked_at, taken.as_secs_f64());
         // Of one that is lost nobody takes the answer.
-        let (caller, bytes) = (need.job.caller, told_bytes.min(need.answer_bytes));
+        let (caller, bytes) = (need.job.caller, answer_bytes.min(need.answer_bytes));
         state.queue.keep(caller, bytes);
         let granted = (bytes > 0).then(|| Granted::new(Arc::clone(self), caller, bytes));
         if is_lost && let Some(lost) = state.lost.get_mut(&need.job.extension) {
@@ -480,19 +474,13 @@ impl Shared {
         (granted, is_lost)
     }
 
-    /// Keeps memory for other answers.
-    pub(super) fn keep(&self, data: Vec<u8>) {
-        if data.capacity() >= LEAST_KEPT {
-            self.spare.give(data);
-        }
-    }
-
-    /// Has an answer take little more memory than what was told needs; how many bytes that is.
-    fn shrink_answer(&self, end: &mut End) -> usize {
+    /// Has an answer take no more memory than `most`, and no more than twice what was told; how much it takes, in bytes.
+    fn shrink_answer(&self, end: &mut End, most: usize) -> usize {
         let End::Told(Told { data, .. }, _) = end else { return 0 };
-        if data.len() < data.capacity() / LITTLE {
+        if data.capacity() > most || data.len() < data.capacity() / 2 {
+            // In the same memory it could stay as large as it is.
             let told = data.to_vec();
-            self.keep(std::mem::replace(data, told));
+            give_room(&self.spare, std::mem::replace(data, told));
         }
         data.capacity()
     }
@@ -517,6 +505,7 @@ fn looked_at(call: &ExtensionCall, end: &End, handed: u64) -> u64 {
 mod tests {
     use super::super::Description;
     use super::*;
+    use nasd_types::limits::MAX_TRANSFER_BYTES;
     use nasd_types::{ObjectId, PartitionId, Rights};
     use std::sync::mpsc::{Receiver, channel};
 
@@ -682,6 +671,46 @@ mod tests {
         // Zeros behind the end are nothing to one, and work for the other.
         assert_eq!((left(0, 1000, 1550), of(&scan, 0, 1000, 1550)), (150, 200));
         assert_eq!((of(&scan, u64::MAX, 1000, 500), of(&scan, 7, 1000, 5000)), (200, 200));
+    }
+
+    #[test]
+    fn memory_of_answers_is_counted_as_it_is_and_used_again() {
+        let workers = Workers::with_limits(16 << 20, 1, PATIENCE);
+        let (mut reach, _server) = pair(&[], 0);
+        reach.spare = Arc::clone(&workers.shared.spare);
+        let most = MAX_TRANSFER_BYTES;
+        // What is counted, and the answer, of one with so many bytes in this room, which may have so many.
+        let shrunk = |mut data: Vec<u8>, bytes: usize, most: usize| {
+            data.truncate(bytes);
+            let mut end = End::Told(Told { position: 0, data }, None);
+            let counted = workers.shared.shrink_answer(&mut end, most);
+            let End::Told(Told { data, .. }, _) = end else { panic!("it has told something") };
+            assert_eq!((counted, data.len()), (data.capacity(), bytes));
+            data
+        };
+        let first = reach.room(most);
+        let at = first.as_ptr();
+        // Who uses much of it keeps it.
+        let answer = shrunk(first, most / 2, most);
+        assert_eq!(answer.as_ptr(), at);
+        drop(Granted::new(Arc::clone(&workers.shared), AuditId(1), 0).holding(answer));
+        let again = reach.room(most);
+        assert_eq!(again.as_ptr(), at, "it was sent");
+        assert_eq!(shrunk(again, most / 2 - 1, most).capacity(), most / 2 - 1);
+        let again = reach.room(most);
+        assert_eq!(again.as_ptr(), at, "little was told");
+        assert_eq!(shrunk(again, 1000, 1000).capacity(), 1000, "no more than may be told");
+        // Others are not taken from these, nor kept.
+        assert_ne!(reach.room(most - 1).as_ptr(), at);
+        assert_eq!(reach.room(most - 1).capacity(), most - 1);
+        give_room(&reach.spare, vec![0; most - 1]);
+        give_room(&reach.spare, vec![0; most + 1]);
+        let (only, other) = (reach.room(most), reach.room(most));
+        assert!(only.as_ptr() == at && other.as_ptr() != at);
+        // Half as much as may be granted is kept.
+        (0..5).for_each(|_| give_room(&reach.spare, vec![7; most]));
+        let kept = (0..5).filter(|_| reach.room(most).contains(&7)).count();
+        assert_eq!(kept, 2);
     }
 
     #[test]

@@ -96,6 +96,31 @@ static void many_records(void) {
     CHECK(smas_close(fd) == 0);
 }
 
+/* Of a file of several parts, as many at a time as there is room for, from the first one on. */
+static void records_of_parts(void) {
+    enum { MANY = 500000 };
+    static struct record some[16384];
+    static const size_t room[] = {sizeof *some, 7 * sizeof *some + 5, sizeof some};
+    int fd = smas_open("main:/parts", O_RDWR | O_CREAT | O_EXCL);
+    for (int number = 0; number < MANY; number++) {
+        some[number % 1000] = (struct record){.number = number};
+        if (number % 1000 == 999)
+            CHECK(smas_write(fd, some, 1000 * sizeof *some) == (ssize_t)(1000 * sizeof *some));
+    }
+    CHECK(smas_recordstruct(fd, INT, 4, CHAR, 12, FLOAT, 8) == 0);
+    /* All of them, which are read here in the end, and half of them, which drives tell. */
+    for (int first = 0; first < MANY; first += MANY / 2) {
+        CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER_EQUAL, first) == 0);
+        int next = first, turn = 0;
+        ssize_t bytes;
+        while ((bytes = smas_nextrecords(fd, some, room[turn++ % 3])) > 0)
+            for (size_t i = 0; i < bytes / sizeof *some; i++)
+                CHECK(some[i].number == next++);
+        CHECK(next == MANY && smas_error(fd) == 0);
+    }
+    CHECK(smas_close(fd) == 0);
+}
+
 /* What was appended a moment ago is there, whoever asks first. */
 static void appended_records(void) {
     int64_t count = 0;
@@ -252,6 +277,7 @@ int main(void) {
     make_records();
     select_records();
     many_records();
+    records_of_parts();
     appended_records();
     cut_record();
     aggregates();
