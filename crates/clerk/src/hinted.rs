@@ -38,6 +38,14 @@ impl Version {
 /// Names one fetch of one piece.
 pub(crate) type PieceId = u64;
 
+/// A piece that a hint is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) id: PieceId,
+    /// Whether it is to be fetched: no other hint had it before.
+    pub(crate) is_new: bool,
+}
+
 /// Some of the bytes that were read at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
@@ -142,15 +150,14 @@ impl Hinted {
         self.version = Some(version);
     }
 
-    /// A piece is wanted: what to call its fetch; `None` if it need not be fetched, as another one has it, or it overlaps one.
-    pub(crate) fn begin(&mut self, range: ByteRange, now: Instant) -> Option<PieceId> {
+    /// A piece is wanted; `None` if it overlaps others, and is left to them.
+    pub(crate) fn begin(&mut self, range: ByteRange, now: Instant) -> Option<Begun> {
         if let Some((start, piece)) = self.pieces.range_mut(..range.end()).next_back()
             && start + piece.length > range.offset
         {
-            if *start == range.offset && piece.length == range.length {
-                piece.users += 1;
-            }
-            return None;
+            let is_same = *start == range.offset && piece.length == range.length;
+            piece.users += u32::from(is_same);
+            return is_same.then_some(Begun { id: piece.id, is_new: false });
         }
         let id = self.next_id;
         self.next_id += 1;
@@ -163,7 +170,7 @@ impl Hinted {
             read: Read::Waiting,
         };
         self.pieces.insert(range.offset, piece);
-        Some(id)
+        Some(Begun { id, is_new: true })
     }
 
     /// A drive is about to be asked for it; whether it is wanted still.
@@ -232,14 +239,12 @@ impl Hinted {
         self.pieces.range(offset + 1..).next().map_or(u64::MAX, |(start, _)| *start)
     }
 
-    /// The turn of a hint is over.
-    pub(crate) fn over(&mut self, range: ByteRange) {
-        if let Some(piece) = self.pieces.get_mut(&range.offset)
-            && piece.length == range.length
-        {
+    /// The turn of a hint is over that was for that piece. Where it was dropped, another one may be there, which is not its.
+    pub(crate) fn over(&mut self, offset: u64, id: PieceId) {
+        if let Some(piece) = self.pieces.get_mut(&offset).filter(|piece| piece.id == id) {
             piece.users -= 1;
             if piece.users == 0 {
-                self.pieces.remove(&range.offset);
+                self.pieces.remove(&offset);
             }
         }
     }
@@ -281,14 +286,21 @@ mod tests {
 
     const VERSION: Version = Version { changed: Timestamp(7), modified: Timestamp(5), size: 1000 };
 
-    fn come(hinted: &mut Hinted, range: ByteRange, bytes: &[u8]) {
+    fn begin(hinted: &mut Hinted, range: ByteRange, now: Instant) -> PieceId {
+        let begun = hinted.begin(range, now).unwrap();
+        assert!(begun.is_new);
+        begun.id
+    }
+
+    fn come(hinted: &mut Hinted, range: ByteRange, bytes: &[u8]) -> PieceId {
         let now = Instant::now();
         hinted.note(VERSION);
-        let id = hinted.begin(range, now).unwrap();
+        let id = begin(hinted, range, now);
         assert!(hinted.ask(range.offset, id));
         assert!(matches!(hinted.find(range.offset, 1, now), Found::Fetching));
         let part = Part::new(Arc::new(bytes.to_vec()), 0, bytes.len());
         hinted.finish((range.offset, id), Some(part), now);
+        id
     }
 
     fn found(hinted: &mut Hinted, offset: u64, limit: usize) -> Option<Vec<u8>> {
@@ -302,17 +314,31 @@ mod tests {
     fn a_piece_is_there_until_the_turn_of_its_last_hint_is_over() {
         let mut hinted = Hinted::default();
         let range = ByteRange::new(10, 4);
-        come(&mut hinted, range, b"abcd");
-        assert!(hinted.begin(range, Instant::now()).is_none(), "it is there");
+        let id = come(&mut hinted, range, b"abcd");
+        let again = hinted.begin(range, Instant::now());
+        assert_eq!(again, Some(Begun { id, is_new: false }), "it is there");
         assert!(hinted.begin(ByteRange::new(8, 4), Instant::now()).is_none(), "it overlaps");
         assert_eq!(found(&mut hinted, 11, 2).as_deref(), Some(&b"bc"[..]));
         assert_eq!(found(&mut hinted, 9, 2), None);
         assert_eq!((hinted.next_after(0), hinted.next_after(10)), (10, u64::MAX));
-        hinted.over(ByteRange::new(10, 3));
-        hinted.over(range);
+        hinted.over(10, id + 1);
+        hinted.over(10, id);
         assert_eq!(found(&mut hinted, 13, 9).as_deref(), Some(&b"d"[..]));
         assert_eq!(found(&mut hinted, 14, 9), None);
-        hinted.over(range);
+        hinted.over(10, id);
+        assert!(hinted.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_hint_takes_nothing_that_came_after_its_piece_was_dropped() {
+        let mut hinted = Hinted::default();
+        let range = ByteRange::new(10, 4);
+        let old = come(&mut hinted, range, b"abcd");
+        hinted.drop_overlapping(ByteRange::new(12, 1));
+        let new = come(&mut hinted, range, b"abXd");
+        hinted.over(10, old);
+        assert_eq!(found(&mut hinted, 10, 4).as_deref(), Some(&b"abXd"[..]));
+        hinted.over(10, new);
         assert!(hinted.is_empty());
     }
 
@@ -330,7 +356,7 @@ mod tests {
         assert!(hinted.is_empty());
         // What is on its way may be of either: what was asked for later is of the newer one.
         let way = |hinted: &mut Hinted, offset| {
-            let id = hinted.begin(ByteRange::new(offset, 2), later).unwrap();
+            let id = begin(hinted, ByteRange::new(offset, 2), later);
             assert!(hinted.ask(offset, id));
             id
         };
@@ -350,8 +376,8 @@ mod tests {
     #[test]
     fn what_no_drive_was_asked_for_is_whoever_reads_it_first() {
         let (mut hinted, now) = (Hinted::default(), Instant::now());
-        let mut begin = |offset| hinted.begin(ByteRange::new(offset, 2), now).unwrap();
-        let [first, second, third, fourth] = [4, 6, 8, 10].map(&mut begin);
+        let [first, second, third, fourth] =
+            [4, 6, 8, 10].map(|offset| begin(&mut hinted, ByteRange::new(offset, 2), now));
         assert!(hinted.ask(8, third));
         assert!(hinted.has(4) && hinted.has(5) && !hinted.has(3) && !hinted.has(12));
         assert!(!hinted.is_coming(5) && hinted.is_coming(9));
@@ -367,7 +393,7 @@ mod tests {
     fn a_write_drops_what_it_touches_even_on_its_way() {
         let mut hinted = Hinted::default();
         come(&mut hinted, ByteRange::new(0, 2), b"ab");
-        let id = hinted.begin(ByteRange::new(4, 2), Instant::now()).unwrap();
+        let id = begin(&mut hinted, ByteRange::new(4, 2), Instant::now());
         hinted.drop_overlapping(ByteRange::new(1, 4));
         let part = Part::new(Arc::new(b"old!".to_vec()), 2, 9);
         assert_eq!(part.data(), b"d!");

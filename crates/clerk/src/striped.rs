@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use nasd_client::{Authority, ClientError, DriveClient, OrderSource, RetryPolicy, interrupt};
 use nasd_protocol::drive::MapArguments;
-use nasd_types::{Attributes, ByteRange, Protection, WriteOrder};
+use nasd_types::{Attributes, ByteRange, Protection, Rights, WriteOrder};
 
 use crate::backend::Grant;
 use crate::extending::{ExtendedPart, ExtensionCall};
@@ -32,6 +32,10 @@ use writings::Writings;
 
 /// How often a map that has become old is asked for anew in one operation.
 const ATTEMPTS: usize = 4;
+
+/// How often component drives may refuse what they are shown in one operation: longer than changes of keys and clocks
+/// take to be known, but not for ever.
+const MOST_REFUSALS: usize = 64;
 
 /// The first wait for another map; up to eight times as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
@@ -231,7 +235,18 @@ impl StripedDrive {
         ranges: &[ByteRange],
         call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClientError> {
-        self.with_place(grant, None, |place| place.extend(ranges, call))
+        if !call.rights.contains(Rights::WRITE) {
+            return self.with_place(grant, None, |place| place.extend(ranges, call));
+        }
+        // Components are given the right to write only if it is asked for. The object becomes no longer by it.
+        self.with_place(grant, Some(0), |place| {
+            // An extension has nothing to write with, so there is nothing to flush behind it; but others are not to be
+            // told meanwhile that copies can't change.
+            let Some(_under_way) = place.writing.hold(self.now()) else {
+                return Err(ClientError::Refused(Status::RefusedExpired));
+            };
+            place.extend(ranges, call)
+        })
     }
 
     /// Does something with the components of an object, whose bytes up to `end` are to be written if that is
@@ -244,6 +259,7 @@ impl StripedDrive {
     ) -> Result<T, ClientError> {
         let begun = self.now();
         let mut attempts = 0;
+        let mut refusals = 0;
         let mut waits = 0;
         loop {
             let place = match self.place(grant, end) {
@@ -256,7 +272,14 @@ impl StripedDrive {
                 place => place?,
             };
             attempts += 1;
-            match run(&place) {
+            let done = run(&place);
+            if matches!(done, Err(ClientError::Refused(_))) {
+                refusals += 1;
+                if refusals >= MOST_REFUSALS {
+                    return done;
+                }
+            }
+            match done {
                 Err(error) if attempts < ATTEMPTS && is_of_an_old_map(&error) => {
                     self.maps.forget(grant, &place);
                 }
@@ -441,11 +464,29 @@ fn is_lost(error: &ClientError) -> bool {
 }
 
 /// Whether a component drive says that the capability for it is not good any more, or that there is no such
-/// component: whoever made the map knows more.
+/// component: whoever made the map knows more. One that does not allow what is asked is no less good than it was: any
+/// other that is given for the same capability of the caller allows the same.
 fn is_of_an_old_map(error: &ClientError) -> bool {
     match error {
+        ClientError::Refused(Status::RefusedRights | Status::RefusedRegion) => false,
         ClientError::Refused(status) => status.needs_new_capability(),
         ClientError::Drive(Status::NoSuchObject) => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_that_no_other_map_mends_is_told_at_once() {
+        let refused = |status| is_of_an_old_map(&ClientError::Refused(status));
+        for mended in [Status::RefusedExpired, Status::RefusedDigest, Status::RefusedEpoch] {
+            assert!(refused(mended), "{mended:?}");
+        }
+        for same in [Status::RefusedRights, Status::RefusedRegion, Status::RefusedChain] {
+            assert!(!refused(same), "{same:?}");
+        }
     }
 }

@@ -105,7 +105,9 @@ impl<'a> Tries<'a> {
         if let Some(error) = error.hopeless(address) {
             return Err(error);
         }
-        server.is_away(&error);
+        if !matches!(error, TransportError::Busy) {
+            server.is_away(&error);
+        }
         self.deadline = match (&error, self.policy.busy_deadline) {
             (TransportError::Busy, Some(busy)) => busy.max(self.policy.deadline),
             _ => self.policy.deadline,

@@ -134,6 +134,40 @@ fn above_100() -> Option<Expression> {
     Some(Expression::Compare(Comparison::Greater, Box::new(number), Box::new(hundred)))
 }
 
+/// A filter of lines in which there is a text with so many characters between two letters.
+fn liking(name: ObjectName, range: ByteRange, characters: usize) -> ExtendArguments {
+    let columns = vec![Column { name: "text".to_owned(), kind: Type::Text }];
+    let lines = Delimited { delimiter: b',', quote: None, header: false, columns };
+    let filter = Expression::Like {
+        value: Box::new(Expression::Column(0)),
+        pattern: [b"%a", &vec![b'_'; characters][..], b"a%"].concat(),
+        escape: None,
+        negated: false,
+    };
+    let program = Program::Select(Select { filter: Some(filter), projection: None, limit: None });
+    let options = Options { longest_record: 64, ..Options::default() };
+    let plan = Plan { format: Format::Delimited(lines), program, options };
+    let arguments = nasd_xdr::to_bytes(&remote::Request { file_bytes: range.end(), plan });
+    let (extension, revision) = (remote::EXTENSION, remote::REVISION);
+    ExtendArguments { extension, revision, arguments, ..checksums(name, range, 0) }
+}
+
+#[test]
+fn patterns_that_take_long_are_left_to_whoever_asks() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"b\nacca\n");
+    let told = |characters| {
+        let arguments = liking(name, ByteRange::new(0, 7), characters);
+        let (extended, data) = call(&drive, Signer::working(), &arguments);
+        (extended.outcome, String::from_utf8_lossy(&data).into_owned())
+    };
+    assert_eq!(told(2).0, ExtensionOutcome::Done);
+    assert_eq!(told(255).0, ExtensionOutcome::Done);
+    let (outcome, text) = told(256);
+    assert_eq!(outcome, ExtensionOutcome::Refused);
+    assert!(text.contains("LIKE"), "{text}");
+}
+
 /// Asks until all of a range is told, in answers of `most` bytes: the rows, and how many calls that took.
 fn rows_of(drive: &TestDrive, arguments: &ExtendArguments, most: u32) -> (Vec<u8>, usize) {
     let end = arguments.regions[0].offset + arguments.regions[0].length;

@@ -131,6 +131,8 @@ pub(crate) struct Code {
     pub(crate) outputs: Vec<Outcome>,
     /// How deep `Narrow` is nested.
     pub(crate) narrowings: usize,
+    /// How many steps a byte of a record may take in LIKE.
+    pub(crate) like_steps: u64,
 }
 
 /// Compiles the program of a plan whose format is right.
@@ -143,7 +145,6 @@ pub(crate) fn compile(plan: &Plan) -> Result<Code, ParameterError> {
         nodes: 0,
         narrowed: 0,
         longest_record: plan.options.longest_record,
-        like_steps: 0,
     };
     if let Some(filter) = plan.program.filter() {
         compiler.filter(filter)?;
@@ -182,7 +183,6 @@ struct Compiler<'a> {
     nodes: usize,
     narrowed: usize,
     longest_record: u32,
-    like_steps: u64,
 }
 
 /// The type that two operands have in common; an integer and a float are floats.
@@ -247,8 +247,8 @@ impl Compiler<'_> {
 
     /// A record must not take minutes.
     fn count_steps(&mut self, pattern: &Pattern) -> Result<(), ParameterError> {
-        self.like_steps += pattern.steps() as u64;
-        let value = self.like_steps * u64::from(self.longest_record);
+        self.code.like_steps += pattern.steps() as u64;
+        let value = self.code.like_steps * u64::from(self.longest_record);
         if value > MAX_LIKE_STEPS {
             let what = "number of `_` in LIKE, by options.longest_record,";
             return Err(ParameterError::Bounds { what, value, least: 0, most: MAX_LIKE_STEPS });

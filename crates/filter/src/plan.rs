@@ -257,6 +257,15 @@ impl Checked {
         columns
     }
 
+    /// How many steps LIKE may take for the longest record and for so many bytes behind it, at the most.
+    pub fn like_steps(&self, bytes: u64) -> u64 {
+        let longest = match &self.plan().format {
+            Format::Fixed(fixed) => fixed.record_bytes() as u64,
+            _ => self.plan().options.longest_record.into(),
+        };
+        self.code().like_steps.saturating_mul(longest.saturating_add(bytes))
+    }
+
     /// All the bytes of memory that a scan will ever use.
     pub fn memory_bytes(&self) -> usize {
         Scan::memory_bytes(self)

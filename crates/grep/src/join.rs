@@ -135,7 +135,10 @@ impl Join {
             self.found(number, give, |matcher, wanted, give| match wanted.give {
                 Give::Count => {}
                 Give::Lines => give(line),
-                Give::Matches => matcher.each(line, give),
+                Give::Matches => {
+                    // Whoever joins what others told has all the time that it takes.
+                    matcher.each(line, give);
+                }
             });
         } else if self.wanted.has_context() {
             self.context(number, line, give);

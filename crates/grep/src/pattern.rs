@@ -11,7 +11,7 @@ pub const MAX_PATTERNS: usize = 1024;
 /// Most bytes of all texts of a pattern together.
 pub const MAX_PATTERN_BYTES: usize = 16 << 10;
 
-/// How much memory an expression may take.
+/// How much memory an expression may take, and how much time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of the compiled expression.
@@ -20,14 +20,22 @@ pub struct Bounds {
     cache: usize,
     /// Classes of characters: each takes up to 50 KiB, and some milliseconds, before the compiled size is known.
     classes: usize,
+    /// Bytes of a line that are behind the beginnings of its matches, all together: each match may have been looked for in all of those
+    /// behind the one before, so that a long line could take minutes.
+    behind_matches: u64,
 }
 
 impl Bounds {
     /// For who works for many others.
-    pub const SMALL: Bounds = Bounds { program: 512 << 10, cache: 1 << 20, classes: 64 };
+    pub const SMALL: Bounds =
+        Bounds { program: 512 << 10, cache: 1 << 20, classes: 64, behind_matches: 1 << 29 };
     /// For who works for himself.
-    pub const LARGE: Bounds =
-        Bounds { program: 32 << 20, cache: 8 << 20, classes: MAX_PATTERN_BYTES };
+    pub const LARGE: Bounds = Bounds {
+        program: 32 << 20,
+        cache: 8 << 20,
+        classes: MAX_PATTERN_BYTES,
+        behind_matches: u64::MAX,
+    };
 }
 
 /// All the bytes of memory that a matcher within [`Bounds::SMALL`] takes, while it is made too.
@@ -73,6 +81,7 @@ pub enum PatternError {
 pub struct Matcher {
     /// `None` matches nothing. A copy would begin with nothing remembered.
     regex: Option<Arc<RegexMatcher>>,
+    most_behind_matches: u64,
 }
 
 impl Pattern {
@@ -89,8 +98,9 @@ impl Pattern {
         if !self.is_fixed {
             self.check_classes(bounds)?;
         }
+        let most_behind_matches = bounds.behind_matches;
         if self.texts.is_empty() {
-            return Ok(Matcher { regex: None });
+            return Ok(Matcher { regex: None, most_behind_matches });
         }
         let built = RegexMatcherBuilder::new()
             .multi_line(true)
@@ -105,7 +115,7 @@ impl Pattern {
         let regex = built.map_err(|error| PatternError::Expression(error.to_string()))?;
         // Otherwise it is not to be run over more than one line.
         match regex.line_terminator() {
-            Some(_) => Ok(Matcher { regex: Some(Arc::new(regex)) }),
+            Some(_) => Ok(Matcher { regex: Some(Arc::new(regex)), most_behind_matches }),
             None => Err(PatternError::Anchor),
         }
     }
@@ -166,16 +176,19 @@ impl Matcher {
         })
     }
 
-    /// Tells each match in a line that is not empty.
-    pub(crate) fn each(&self, line: &[u8], mut tell: impl FnMut(&[u8])) {
-        if let Some(regex) = &self.regex {
-            let _ = regex.find_iter(line, |found| {
-                if !found.is_empty() {
-                    tell(&line[found]);
-                }
-                true
-            });
-        }
+    /// Tells each match in a line that is not empty. Whether these are all: it may take too long to find them.
+    pub(crate) fn each(&self, line: &[u8], mut tell: impl FnMut(&[u8])) -> bool {
+        let Some(regex) = &self.regex else { return true };
+        let mut behind_matches: u64 = 0;
+        let _ = regex.find_iter(line, |found| {
+            behind_matches += (line.len() - found.start()) as u64;
+            let goes_on = behind_matches <= self.most_behind_matches;
+            if goes_on && !found.is_empty() {
+                tell(&line[found]);
+            }
+            goes_on
+        });
+        behind_matches <= self.most_behind_matches
     }
 }
 

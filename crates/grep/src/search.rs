@@ -360,7 +360,8 @@ impl Search {
         Ok(())
     }
 
-    /// Gives a line, or each match in it, if there is room for all of that.
+    /// Gives a line, or each match in it, if there is room for all of that, and it takes not too long. A line of which all are never given
+    /// is left to whoever asks.
     fn give(&mut self, index: u64, line: &[u8], is_selected: bool) -> Result<(), IsFull> {
         let (before, most) = (self.answer.len(), self.most);
         // The number is told as the distance from that of the line before.
@@ -378,10 +379,14 @@ impl Search {
         match self.wanted.give {
             Give::Matches => {
                 let mut is_empty = true;
-                self.matcher.each(line, |text| {
+                let is_whole = self.matcher.each(line, |text| {
                     is_empty = false;
                     put(text);
                 });
+                if !is_whole {
+                    self.answer.truncate(before);
+                    return Err(IsFull);
+                }
                 // That it is selected is told even so.
                 if is_empty {
                     put(&[]);

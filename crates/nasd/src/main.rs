@@ -15,6 +15,7 @@ mod shared_file;
 mod shutdown;
 mod supervisor;
 
+use crate::output::note;
 use clap::Parser;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     match commands::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nasd: {error}");
+            note!("nasd: {error}");
             ExitCode::FAILURE
         }
     }
@@ -45,5 +46,7 @@ fn start_log() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false)
+        // There is nowhere else to tell them.
+        .log_internal_errors(false)
         .init();
 }

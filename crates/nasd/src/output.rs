@@ -11,6 +11,18 @@ macro_rules! say {
 
 pub(crate) use say;
 
+/// Prints a line to the standard error, for people: nothing is to be done if nobody takes it.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::output::note_line(format_args!($($text)*)) };
+}
+
+pub(crate) use note;
+
+/// Prints a line; see [`note`].
+pub fn note_line(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Prints a line; see [`say`].
 pub fn line(text: std::fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
@@ -43,7 +55,7 @@ pub fn stop_if_gone_with(written: io::Result<()>, status: i32) {
 /// Ends the command, whose output nobody takes.
 fn stop(error: &io::Error, status: i32) -> ! {
     if error.kind() != io::ErrorKind::BrokenPipe {
-        eprintln!("nasd: can't write to the standard output: {error}");
+        note!("nasd: can't write to the standard output: {error}");
     }
     std::process::exit(status);
 }

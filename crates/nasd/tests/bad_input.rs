@@ -37,6 +37,31 @@ fn create_stopped_cell(directory: &Path) {
 }
 
 #[test]
+fn what_nobody_takes_changes_no_exit_status() {
+    for (arguments, level) in [(["ls", "main:/"], "info"), (["scan", "main:/a"], "trace")] {
+        let mut command = nasd();
+        command.args(arguments).args(["--cell", "/nowhere"]).env("NASD_LOG", level);
+        command.stderr(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        assert_eq!(command.status().unwrap().code(), Some(1), "{arguments:?}");
+    }
+    let directory = scratch();
+    create_stopped_cell(directory.path());
+    // Events are logged while a drive is away.
+    let mut command = nasd();
+    command
+        .args(["object", "control", "1", "--cell"])
+        .arg(directory.path())
+        .env("NASD_LOG", "debug");
+    command.stderr(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let ended = child.try_wait().unwrap().map(|status| status.code());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(matches!(ended, None | Some(Some(1))), "{ended:?}");
+}
+
+#[test]
 fn devices_that_are_not_this_cells_drives() {
     let scratch = scratch();
     let (one, two) = (scratch.path().join("one"), scratch.path().join("two"));

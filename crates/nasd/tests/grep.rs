@@ -1,12 +1,15 @@
 //! `nasd grep` on whole cells: what is found is what grep finds in the same files.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
+#[path = "support/memory.rs"]
+mod memory;
 mod support;
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use memory::output_and_memory;
 use support::{CellOptions, TestCell};
 
 /// Lines that cross units and answers, short and long ones, the last without an end.
@@ -175,4 +178,42 @@ fn what_is_wrong_is_told() {
     let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
     assert_eq!(told[0]["lines"][0]["text"], "two");
     assert_eq!(told[0]["lines"][0]["number"], 2);
+}
+
+/// Lines are printed as they come, also for scripts: what is printed may be larger than memory.
+#[test]
+fn json_is_told_as_it_comes() {
+    let cell = TestCell::start(&CellOptions::default());
+    let count = 1_500_000;
+    let lines: String = (0..count).map(|number| format!("line {number}\n")).collect();
+    fs::write(cell.path("long"), &lines).unwrap();
+    fs::write(cell.path("none"), "nothing\n").unwrap();
+    fs::write(cell.path("short"), b"a line of \xff\nline \"2\"\n").unwrap();
+    let files = ["main:/short", "main:/missing", "main:/none", "main:/long", "main:/short"];
+    let arguments = [&["grep", "--json", "-n", "line"], &files[..]].concat();
+    let (told, kib) = output_and_memory(&cell, &arguments);
+    let short = "\
+        [\n  {\n    \"lines\": [\n      \
+        {\n        \"number\": 1,\n        \"selected\": true,\n        \"text\": \"a line of \u{fffd}\"\n      },\n      \
+        {\n        \"number\": 2,\n        \"selected\": true,\n        \"text\": \"line \\\"2\\\"\"\n      }\n    ],\n    \
+        \"path\": \"main:/short\"\n  },\n  {\n";
+    assert!(told.starts_with(short.as_bytes()));
+    assert!(told.ends_with(b"    ],\n    \"path\": \"main:/short\"\n  }\n]\n"));
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let found = told.as_array().unwrap();
+    assert_eq!((found.len(), &found[1]["path"]), (3, &"main:/long".into()));
+    let found = found[1]["lines"].as_array().unwrap();
+    let last = format!("line {}", count - 1);
+    assert_eq!((found.len(), &found[count - 1]["text"]), (count, &last.into()));
+    assert!(kib < 300 << 10, "{kib} KiB");
+    let (told, status, said) = nasd(&cell, &[&["--json", "-c", "line"], &files[..]].concat());
+    assert!(status == Some(2) && said.contains("main:/missing: "), "{said}");
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(told[2], serde_json::json!({ "path": "long", "count": count }));
+    for (arguments, status) in
+        [(["--json", "what", "main:/long"], 1), (["--json", "-qc", "line"], 0)]
+    {
+        let (told, found, _) = nasd(&cell, &[&arguments[..], &["main:/short"]].concat());
+        assert_eq!((&told[..], found), (&b"[]\n"[..], Some(status)));
+    }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::{
     CellOptions, TestCell, free_ports, nasd, noise, signal, text, wait_for_exit, wait_until,
@@ -241,6 +241,24 @@ fn others_than_the_owner_are_told_sums_alone() {
     assert_eq!(told["drives"].as_array().unwrap().len(), 2);
     assert_eq!(told["clients"].as_array().unwrap().len(), 0);
     assert_eq!(told["manager"]["operations"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn top_of_a_cell_that_is_down_says_so_soon() {
+    let mut cell = TestCell::start(&CellOptions::default());
+    cell.stop();
+    for arguments in [&["top", "--once"][..], &["top", "--once", "--json"], &["top"]] {
+        let before = Instant::now();
+        let output = cell.nasd(arguments);
+        assert!(
+            before.elapsed() < Duration::from_secs(20),
+            "{arguments:?}: {:?}",
+            before.elapsed()
+        );
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("the manager does not answer"), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty() && output.status.code() == Some(1), "{arguments:?}");
+    }
 }
 
 /// The jobs of all drives, as `nasd top` tells them.

@@ -1,10 +1,13 @@
 //! `nasd scan` on whole cells: what drives tell is what reading the file and looking at it tells.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
+#[path = "support/memory.rs"]
+mod memory;
 mod support;
 
 use std::fs;
 
+use memory::output_and_memory;
 use support::{CellOptions, TestCell};
 
 /// Lines of a number, a name and a price: more than one answer holds, over many stripe units.
@@ -83,6 +86,70 @@ fn drives_tell_what_reading_tells() {
     }
 }
 
+/// What is printed for scripts, and where that can't be done.
+#[test]
+fn json_tells_what_lines_tell() {
+    let cell = TestCell::start(&CellOptions::default());
+    let towns = b"city,n,na me\nPatras,3,a\nArgos,1,b\nPatras,2,c\n";
+    fs::write(cell.path("towns.csv"), towns).unwrap();
+    fs::write(cell.path("latin.csv"), b"city,n\n\xc1rgos,1\n\xc0rgos,2\n").unwrap();
+    let named = ["main:/towns.csv", "select \"na me\", \"city\" from t limit 1"];
+    assert_eq!(scan(&cell, &named).0, "na me,city\na,Patras\n");
+    let sums = "select \"city\", sum(n) as a, count(*) as b from t group by city";
+    let (told, _) = scan(&cell, &["main:/towns.csv", sums, "--json"]);
+    let rows = "\
+        {\n  \"rows\": [\n    {\n      \"city\": \"Argos\",\n      \"a\": 1,\n      \"b\": 1\n    },\n    \
+        {\n      \"city\": \"Patras\",\n      \"a\": 5,\n      \"b\": 2\n    }\n  ],\n  \"work\": {\n";
+    assert!(told.starts_with(rows), "{told}");
+    let lines = ["main:/towns.csv", "select city, n from t limit 2", "--json"];
+    let (told, _) = scan(&cell, &lines);
+    let rows = "{\n  \"rows\": [\n    \"Patras,3\",\n    \"Argos,1\"\n  ],\n  \"work\": {\n";
+    assert!(told.starts_with(rows), "{told}");
+    let none = ["main:/towns.csv", "select city from t where n > 7", "--json"];
+    assert!(scan(&cell, &none).0.starts_with("{\n  \"rows\": [],\n  \"work\": {\n"));
+    let fixed = ["main:/towns.csv", "--format", "fixed", "--columns", "x:text1"];
+    for (arguments, word) in [
+        (&["main:/towns.csv", "select city as x, count(*) as x from t group by city"][..], "AS"),
+        (&["main:/latin.csv", "select city, count(*) from t group by city"], "not UTF-8"),
+        (&["main:/latin.csv", "select city from t"], "not UTF-8"),
+        (&["main:/latin.csv", "select city from t order by n limit 1"], "not UTF-8"),
+        (&fixed, "rows of fixed records are bytes"),
+    ] {
+        let told = cell.nasd(&[&["scan", "--json"], arguments].concat());
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.status.code() == Some(1) && said.contains(word), "{arguments:?}: {said}");
+        assert!(told.stdout.is_empty(), "{arguments:?}");
+    }
+    // Lines are as they are: names that repeat can be told apart by their places.
+    scan(&cell, &["main:/towns.csv", "select city as x, count(*) as x from t group by city"]);
+    let twice = ["main:/towns.csv", "select n as x, n as x from t limit 1", "--json"];
+    assert!(scan(&cell, &twice).0.contains("\"3,3\""));
+}
+
+/// Rows are printed as they come, also for scripts: what is printed may be larger than memory.
+#[test]
+fn json_takes_little_memory() {
+    let cell = TestCell::start(&CellOptions::default());
+    let count = 6_000_000;
+    let mut lines: String = (0..count).map(|id| format!("{id}\n")).collect();
+    lines.insert_str(0, "id\n");
+    fs::write(cell.path("numbers.csv"), &lines).unwrap();
+    let (told, kib) = output_and_memory(&cell, &["scan", "--json", "main:/numbers.csv"]);
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let rows = told["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[count - 1]), (count, &(count - 1).to_string().into()));
+    assert!(kib < 300 << 10, "{kib} KiB");
+    // What fails in the middle leaves no document, and is told.
+    lines += "x\n";
+    fs::write(cell.path("numbers.csv"), &lines).unwrap();
+    let arguments = ["scan", "--json", "--strict", "main:/numbers.csv", "--columns", "id:int"];
+    let told = cell.nasd(&[&arguments[..], &["select id from t"]].concat());
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.status.code() == Some(1) && said.contains("the record at byte"), "{said}");
+    assert!(serde_json::from_slice::<serde_json::Value>(&told.stdout).is_err());
+    assert!(told.stdout.starts_with(b"{\n  \"rows\": [\n    \"0\",\n"));
+}
+
 /// JSON lines and fixed records; and files that end without a line end, or in the middle of a record.
 #[test]
 fn other_formats_are_scanned_too() {
@@ -129,6 +196,7 @@ fn what_has_no_meaning_is_told() {
     let cell = TestCell::start(&CellOptions::default());
     fs::write(cell.path("a.csv"), "id,name\n1,x\ny,z\n9223372036854775807,w\n").unwrap();
     fs::write(cell.path("plain"), "").unwrap();
+    let underscores = format!("select id from t where name like '%{}'", "_".repeat(2000));
     for (arguments, word) in [
         (&["main:/a.csv", "select nothing from t"][..], "no column nothing"),
         (&["main:/a.csv", "selekt"], "sql parser error"),
@@ -145,6 +213,18 @@ fn what_has_no_meaning_is_told() {
         ),
         (&["main:/a.csv", "select id + 1 from t", "--columns", "id:int,name:text"], "overflow"),
         (&["main:/a.csv", "--delimiter", "x"], "delimiter"),
+        (
+            &["main:/a.csv", "select name, count(*) from t group by name", "--groups", "1"],
+            "more groups than the 1 of --groups: say a higher number",
+        ),
+        (
+            &["main:/a.csv", "select name, count(*) from t group by name", "--memory", "2"],
+            "more than the 2 bytes of --memory: give more",
+        ),
+        (&["main:/a.csv", "--groups", "0"], "--groups is 0, not 1 to"),
+        (&["main:/a.csv", "--longest-record", "0"], "--longest-record is 0, not 1 to"),
+        (&["main:/a.csv", &underscores], "leave some `_` out, or say a shorter --longest-record"),
+        (&["main:/a.csv", "select * from t order by id limit 9999999"], "LIMIT behind ORDER BY is"),
     ] {
         for place in [&[][..], &["--here"]] {
             let told = cell.nasd(&[&["scan"], arguments, place].concat());

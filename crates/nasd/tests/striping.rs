@@ -7,6 +7,7 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
 use support::{CellOptions, TestCell, make_tree, noise, scratch, shell};
 
 /// What is tried on each kind of volume.
@@ -297,4 +298,56 @@ fn an_extension_is_found_by_what_the_drives_list() {
     let told = String::from_utf8(cell.nasd(&line).stdout).unwrap();
     let names: Vec<&str> = told.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(names, ["main:/b", "main:/a"], "{told}");
+}
+
+/// The right to write is shown to the drives that have the bytes, where files are spread as where they are not.
+#[test]
+fn an_extension_may_be_shown_the_right_to_write() {
+    for (drives, stripe) in kinds() {
+        let cell = TestCell::start(&CellOptions::striped(drives, stripe));
+        let bytes = noise(5, 300_000);
+        fs::write(cell.path("a"), &bytes).unwrap();
+        let line = ["main:/a", "checksum", "--arguments", "00000000"];
+        let before = Instant::now();
+        let parts = parts_of(&cell, &[&line[..], &["--write"]].concat());
+        assert!(before.elapsed() < Duration::from_secs(20), "{stripe}: {:?}", before.elapsed());
+        let told: usize = parts.iter().flat_map(|(_, pieces, _)| pieces).map(|piece| piece.1).sum();
+        assert_eq!(told, bytes.len(), "{stripe}");
+        for (_, pieces, data) in &parts {
+            let sum = |&(at, count): &(usize, usize)| {
+                format!("{:08x}", crc32c::crc32c(&bytes[at..at + count]))
+            };
+            assert_eq!(*data, pieces.iter().map(sum).collect::<String>(), "{stripe}");
+        }
+        // Who writes then is not waited for, and nothing has changed.
+        fs::write(cell.path("a"), &bytes[1..]).unwrap();
+        assert!(fs::read(cell.path("a")).unwrap() == bytes[1..], "{stripe}");
+    }
+}
+
+#[test]
+fn what_an_extension_tells_of_some_files_is_printed_though_others_are_not_there() {
+    let cell = TestCell::start(&CellOptions::striped(2, "raid0"));
+    fs::write(cell.path("a"), noise(1, 100)).unwrap();
+    fs::write(cell.path("b"), noise(2, 100)).unwrap();
+    for paths in [
+        ["main:/nosuch", "main:/a", "main:/b"],
+        ["main:/a", "main:/nosuch", "main:/b"],
+        ["main:/a", "main:/b", "none:/nosuch"],
+    ] {
+        let line = [&["extend"], &paths[..], &["checksum", "--arguments", "00000000"]].concat();
+        let output = cell.nasd(&line);
+        let told = String::from_utf8(output.stdout).unwrap();
+        let names: Vec<&str> = told.lines().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(names, ["main:/a", "main:/b"], "{told}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let missing = if paths.contains(&"main:/nosuch") { "main:/nosuch" } else { "`none`" };
+        assert!(said.contains(missing) && said.lines().count() == 1, "{said}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+    // Nothing is told where no file is there, and each is named.
+    let output = cell.nasd(&["extend", "main:/no", "main:/none", "checksum"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("main:/no:") && said.contains("\nmain:/none:"), "{said}");
+    assert!(output.stdout.is_empty() && output.status.code() == Some(1));
 }

@@ -15,6 +15,7 @@ mod estimate;
 mod held;
 pub mod notice;
 mod planner;
+mod room;
 mod stream;
 
 pub use planner::{Costs, HintError, Planner, Settings};

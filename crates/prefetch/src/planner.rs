@@ -7,14 +7,12 @@ use thiserror::Error;
 
 use crate::estimate::Mean;
 use crate::held::{Holdings, Left};
+use crate::room::{Last, OUTBIDS, Room, least};
 use crate::stream::{Access, Block, Place, Stream};
 use crate::{StreamId, StreamName, Teller};
 
 /// How many blocks more than it takes to hide how long fetching one takes: speeds vary.
 const SPARE_DEPTH: f64 = 4.0;
-
-/// How many times as much as what it takes the place of a block must be worth: what is fetched twice costs twice.
-const OUTBIDS: f64 = 2.0;
 
 /// Accesses of all streams are shared by so many tellers at least.
 const LEAST_TELLERS: usize = 4;
@@ -102,6 +100,16 @@ struct Share {
     hints: usize,
 }
 
+/// What a stream would have fetched next.
+struct Candidate<O> {
+    value: f64,
+    id: StreamName,
+    place: Place,
+    block: Block<O>,
+    /// Which stream gives one up for it, if all the memory is taken.
+    room_by: Option<StreamName>,
+}
+
 /// See the crate.
 #[derive(Debug)]
 pub struct Planner<O> {
@@ -186,15 +194,6 @@ impl<O: Copy + Ord> Planner<O> {
         let all: usize = self.tellers.values().map(|share| share.hints).sum();
         let most = self.settings.most_hints_in_all;
         own.map_or(0, |own| own.hints) < (most / 2 / tellers).max(1) && all < most
-    }
-
-    /// Blocks that each teller holds.
-    fn held_by_tellers(&self) -> BTreeMap<Teller, usize> {
-        let mut held = BTreeMap::new();
-        for (id, stream) in &self.streams {
-            *held.entry(id.teller).or_default() += stream.held();
-        }
-        held
     }
 
     /// Ends a stream if there is no room for one more of a teller.
@@ -320,23 +319,14 @@ impl<O: Copy + Ord> Planner<O> {
     /// A block that is worth its memory, and is to be fetched now. It is held from now on, and [`came`](Self::came) is
     /// expected.
     pub fn next(&mut self, costs: Costs, now: u64) -> Option<Block<O>> {
-        loop {
-            if self.holdings.under_way() >= self.settings.most_under_way {
-                return None;
-            }
-            let worth = |(id, stream): (&StreamName, &Stream<O>)| {
-                let (place, block) = stream.next()?;
-                if stream.depth() >= stream.window() {
-                    return None;
-                }
-                // What is there already takes no memory.
-                let is_worth = self.holdings.has(block) || self.is_worth(stream, costs, now);
-                is_worth.then(|| (self.value(stream, stream.depth() + 1, now), *id, place, block))
-            };
-            let best = self.streams.iter().filter_map(worth).max_by(|a, b| a.0.total_cmp(&b.0));
-            let (value, id, place, block) = best?;
-            if !self.holdings.has(block) && !self.make_room(id.teller, value, now) {
-                return None;
+        while self.holdings.under_way() < self.settings.most_under_way {
+            let Candidate { id, place, block, room_by, .. } = self.best(costs, now)?;
+            match room_by.map(|id| self.give_up(id)) {
+                // It makes room when it has come.
+                Some(Left::UnderWay) => return None,
+                // It is held still: what is best now may be another one.
+                Some(Left::Wanted) => continue,
+                Some(Left::Free) | None => {}
             }
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.hold(place, block);
@@ -345,48 +335,61 @@ impl<O: Copy + Ord> Planner<O> {
                 return Some(block);
             }
         }
+        None
     }
 
-    /// Whether there is room for one block more of a teller, of that value: one that is worth much less makes it, of his own or of
-    /// whoever holds more than an equal part. If he has less than his, it is any of those.
-    fn make_room(&mut self, teller: Teller, value: f64, now: u64) -> bool {
-        while self.holdings.len() >= self.settings.most_held {
-            let held = self.held_by_tellers();
-            let part = self.settings.most_held / held.len().max(1);
-            let has = |teller: &Teller| held.get(teller).copied().unwrap_or(0);
-            let has_more = |other: Teller| other != teller && has(&other) > part;
-            let owed = self.least(now, has_more).filter(|_| has(&teller) < part);
-            let worth = || self.least(now, |other| other == teller || has_more(other));
-            let least = owed.or_else(|| worth().filter(|(least, _)| least * OUTBIDS < value));
-            let Some((_, id)) = least else { return false };
-            if self.give_up(id) == Left::UnderWay {
-                // It makes room when it has come.
-                return false;
+    /// Of the next blocks of all streams that are worth their memory, and have some, the one of most value. That there is no room for
+    /// one of much value keeps nobody from what he is owed.
+    fn best(&self, costs: Costs, now: u64) -> Option<Candidate<O>> {
+        let room = (self.holdings.len() >= self.settings.most_held).then(|| self.room(now));
+        let candidate = |(id, stream): (&StreamName, &Stream<O>)| {
+            let (place, block) = stream.next()?;
+            if stream.depth() >= stream.window() {
+                return None;
             }
-        }
-        true
+            let value = self.value(stream, stream.depth() + 1, now);
+            // What is there already takes no memory.
+            let is_there = self.holdings.has(block);
+            if !is_there && !self.is_worth(stream, costs, now) {
+                return None;
+            }
+            let room_by = match &room {
+                Some(room) if !is_there => Some(room.made_by(id.teller, value)?),
+                _ => None,
+            };
+            Some(Candidate { value, id: *id, place, block, room_by })
+        };
+        self.streams.iter().filter_map(candidate).max_by(|a, b| a.value.total_cmp(&b.value))
+    }
+
+    fn room(&self, now: u64) -> Room {
+        let holds = |(id, stream): (&StreamName, &Stream<O>)| {
+            (*id, stream.held(), self.last(*id, stream, now))
+        };
+        Room::new(self.settings.most_held, self.streams.iter().map(holds))
     }
 
     /// Gives up what others have a better use for: the memory is theirs when it is released.
     pub fn reconsider(&mut self, costs: Costs, now: u64) {
         while costs.free == 0
-            && let Some((least, id)) = self.least(now, |_| true)
+            && let Some((least, id)) = self.least(now)
             && least * OUTBIDS < costs.marginal_hits
             && self.give_up(id) == Left::Free
         {}
     }
 
-    /// What is worth least of all that some tellers hold, and whose it is: what was left out is worth nothing.
-    fn least(&self, now: u64, is_meant: impl Fn(Teller) -> bool) -> Option<(f64, StreamName)> {
-        let last = |(id, stream): (&StreamName, &Stream<O>)| {
-            let value = match stream.has_left_out() {
-                true => 0.0,
-                false => self.value(stream, stream.depth(), now),
-            };
-            (stream.held() > 0).then_some((value, *id))
+    /// What is worth least of all that is held, and whose it is.
+    fn least(&self, now: u64) -> Option<Last> {
+        least(self.streams.iter().filter_map(|(id, stream)| self.last(*id, stream, now)))
+    }
+
+    /// What a stream would give up first is worth: nothing if it was left out.
+    fn last(&self, id: StreamName, stream: &Stream<O>, now: u64) -> Option<Last> {
+        let value = match stream.has_left_out() {
+            true => 0.0,
+            false => self.value(stream, stream.depth(), now),
         };
-        let of_those = self.streams.iter().filter(|(id, _)| is_meant(id.teller));
-        of_those.filter_map(last).min_by(|a, b| a.0.total_cmp(&b.0))
+        (stream.held() > 0).then_some((value, id))
     }
 
     fn give_up(&mut self, id: StreamName) -> Left {
@@ -439,7 +442,7 @@ impl<O: Copy + Ord> Planner<O> {
     pub fn surrender(&mut self, wanted: usize, now: u64) -> usize {
         let mut given_up = 0;
         while given_up < wanted
-            && let Some((_, id)) = self.least(now, |_| true)
+            && let Some((_, id)) = self.least(now)
         {
             given_up += usize::from(self.give_up(id) != Left::Wanted);
         }

@@ -563,6 +563,78 @@ fn whoever_holds_less_than_his_part_gets_it_from_who_holds_more() {
     assert_eq!(planner.held(), 100);
 }
 
+/// One teller reads so many streams, two blocks of each in a millisecond, and another one 64 blocks at a time, five times a second;
+/// how many of his reads were there, of 896, and how many blocks are held for him at last.
+fn slow_beside_quick(streams: StreamId) -> (usize, usize) {
+    const SLOW: StreamId = 1000;
+    let mut planner = Planner::new(settings());
+    for stream in 0..streams {
+        planner.hint(of(stream), 0, Access::of_blocks(stream, 0, 1 << 20), 0).unwrap();
+    }
+    for number in 0..4000 {
+        planner.hint(of_other(1), number, Access::of_blocks(SLOW, number, 1), 0).unwrap();
+    }
+    let mut found = 0;
+    for tick in 0..2800 {
+        let now = tick * MILLISECOND;
+        fetch(&mut planner, FREE, now, 0);
+        for stream in 0..streams {
+            planner.read(block(stream, 2 * tick), now);
+            planner.read(block(stream, 2 * tick + 1), now);
+        }
+        if tick % 200 == 199 {
+            let first = tick / 200 * 64;
+            let reads = first..first + 64;
+            found += reads.filter(|number| planner.read(block(SLOW, *number), now)).count();
+        }
+    }
+    let now = 2800 * MILLISECOND;
+    fetch(&mut planner, FREE, now, 0);
+    assert_eq!(planner.held(), settings().most_held);
+    let held = planner.held();
+    planner.end(of_other(1));
+    (found, held - planner.held())
+}
+
+#[test]
+fn whoever_reads_slowly_has_his_part_beside_who_reads_many_streams_quickly() {
+    for streams in [1, 8, 32] {
+        let (found, held) = slow_beside_quick(streams);
+        assert_eq!(found, 896, "beside {streams} streams");
+        assert!(held >= 500, "{held} beside {streams} streams");
+    }
+}
+
+#[test]
+fn who_has_no_room_for_one_stream_may_share_what_is_there_by_another() {
+    let mut planner = Planner::new(Settings { most_held: 1, ..settings() });
+    hint(&mut planner, 1, 1);
+    assert_eq!(fetch(&mut planner, FREE, 0, 0), [block(1, 0)]);
+    planner.hint(of(2), 0, Access::of_blocks(1, 0, 1), 0).unwrap();
+    // It is chosen first of two that are worth the same.
+    hint(&mut planner, 3, 1);
+    assert_eq!(fetch(&mut planner, FREE, 0, 0), []);
+    planner.end(of(1));
+    assert_eq!((planner.released(), planner.held()), (Vec::new(), 1));
+}
+
+#[test]
+fn nobody_is_passed_over_while_what_makes_room_for_him_is_under_way() {
+    let settings = Settings { most_held: 4, first_window: 4, ..settings() };
+    let mut planner = Planner::new(settings);
+    hint(&mut planner, 1, 100);
+    let under_way: Vec<_> = std::iter::from_fn(|| planner.next(FREE, 0)).collect();
+    assert_eq!(under_way.len(), 4);
+    for teller in [8_u64, 9] {
+        let stream = StreamName { teller: Teller(teller.into()), id: 1 };
+        planner.hint(stream, 0, Access::of_blocks(teller, 0, 1), 0).unwrap();
+    }
+    assert_eq!(planner.next(FREE, 0), None);
+    // One was given up, and not one for each of the others.
+    under_way.iter().for_each(|block| planner.came(*block, 0));
+    assert_eq!(planner.released(), [block(1, 3)]);
+}
+
 #[test]
 fn a_stream_that_is_silent_for_long_is_ended() {
     let mut planner = Planner::new(Settings { most_streams: 2, quiet_ns: u64::MAX, ..settings() });

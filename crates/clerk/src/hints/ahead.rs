@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nasd_prefetch::notice::{self, Notice};
-use nasd_types::{ByteRange, DriveId, Rights};
+use nasd_types::{ByteRange, Rights};
 
 use super::sequence::Batch;
-use super::{Fetch, FileOf, HintStream, HintedFile, Place, Told, Wanted, Work};
+use super::{Answer, Fetch, FileOf, HintStream, HintedFile, Place, Told, Wanted, Work};
 use crate::clerk::Clerk;
 use crate::core::Core;
 use crate::extending::{ExtendedPart, ExtensionCall};
-use crate::hinted::{Part, Version};
+use crate::hinted::{Begun, Part, Version};
 use crate::wire::{Caller, FileType, ManagerStatus, ReadOutcome, Status};
 use crate::work_pool::caught;
 use crate::{ClerkError, OpenMode};
@@ -104,11 +104,11 @@ fn find(
     Ok((FileOf(Arc::new(HintedFile { state, slot })), range))
 }
 
-/// What of it is not there or on its way. Whoever holds the stream may lock a file, and not the other way round.
-pub(super) fn begin(batch: &Batch<FileOf>) -> Vec<Wanted> {
+/// Which piece of the file each part of a batch is for, if not others' that overlap it. Whoever holds the stream may lock a file, and
+/// not the other way round.
+pub(super) fn begin(batch: &Batch<FileOf>) -> Vec<Option<Begun>> {
     let (mut inner, now) = (batch.file.0.state.lock(), Instant::now());
-    let begin = |range: &ByteRange| Some((*range, inner.hinted.begin(*range, now)?));
-    batch.ranges.iter().filter_map(begin).collect()
+    batch.ranges.iter().map(|range| inner.hinted.begin(*range, now)).collect()
 }
 
 /// Fetches what is wanted of a file, and nobody has asked for meanwhile; whether there was any.
@@ -200,18 +200,18 @@ fn tell(core: &Arc<Core>, stream: &HintStream, told: Told) {
         false => caught(|| extend(core, &told.hints, &notice)),
         true => Ok(Vec::new()),
     };
-    let rest = match answer {
-        Ok(parts) => {
-            let is_taken = parts.iter().all(has_taken_all);
-            let drives: Vec<DriveId> = parts.iter().map(|part| part.drive).collect();
-            stream.was_told(told, Some(&drives), is_taken)
-        }
-        Err(ClerkError::Drive(Status::NoSuchExtension)) => stream.was_told(told, None, true),
+    let answer = match answer {
+        Ok(parts) => Answer::Heard {
+            by: parts.iter().map(|part| part.drive).collect(),
+            is_taken: parts.iter().all(has_taken_all),
+        },
+        Err(ClerkError::Drive(Status::NoSuchExtension)) => Answer::Deaf,
         Err(error) => {
-            tracing::debug!(%error, "a hint was not told");
-            stream.was_told(told, Some(&[]), true)
+            tracing::debug!(%error, "it is not known who has heard a hint");
+            Answer::Lost
         }
     };
+    let rest = stream.was_told(told, &answer);
     rest.iter().for_each(|hints| tell_over(core, stream.id, hints));
 }
 

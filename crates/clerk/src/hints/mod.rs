@@ -3,10 +3,12 @@
 //! A stream of hints ([`Hints`]) has a thread ([`ahead`]) that has what comes next looked up and fetched to this host, a little
 //! ahead of whoever reads; whoever has fetched something goes on with the next.
 //! Where fetching takes long, it has the drives told of what comes behind that, so that they read in the
-//! order that suits them. What is next is the [`stream`]'s to say, and how far that goes the [`sequence`]'s; what was fetched is
+//! order that suits them. What is next is the [`stream`]'s to say, how far that goes the [`sequence`]'s, and who has
+//! heard of it the [`listeners`]'; what was fetched is
 //! kept by each file (`hinted`), and reads of any open of the file find it there. All streams share the [`room`] of a clerk.
 
 mod ahead;
+mod listeners;
 mod room;
 mod sequence;
 mod stream;
@@ -62,11 +64,29 @@ struct Told {
     ordinal: u64,
     /// Whether the hints will be read; if not, they only say whom to tell the rest.
     is_hint: bool,
-    /// What became of the stream since the drive was last told that.
+    /// How far the stream is.
+    progress: Progress,
+    /// What became of it since the drive was last told that.
     news: Progress,
 }
 
+/// What has become of that.
+enum Answer {
+    /// These have heard it: the drive, or some of those behind it; and whether they have taken all of it.
+    Heard { by: Vec<DriveId>, is_taken: bool },
+    /// It takes no hints.
+    Deaf,
+    /// None has come, or not of all: some may have heard it.
+    Lost,
+}
+
 impl Told {
+    /// To be told when its turn has come, how far the stream is then.
+    fn new(hints: Batch<FileOf>, ordinal: u64, is_hint: bool) -> Told {
+        let (progress, news) = (Progress::default(), Progress::default());
+        Told { hints, ordinal, is_hint, progress, news }
+    }
+
     /// Which drive, maybe a virtual one.
     fn drive(&self) -> DriveId {
         self.hints.file.0.state.handle.drive

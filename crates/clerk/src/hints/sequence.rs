@@ -9,6 +9,8 @@ use std::hash::Hash;
 use nasd_protocol::limits::MAX_REGIONS;
 use nasd_types::ByteRange;
 
+use crate::hinted::PieceId;
+
 /// Bytes that are fetched by one request, unless one hint has more.
 const BATCH_BYTES: u64 = 256 << 10;
 
@@ -60,6 +62,32 @@ struct Hint<F, K> {
     is_over: bool,
     /// Whether it was fetched, or is being so, and counts in `held_bytes`.
     is_held: bool,
+    /// Which piece of the file it is held by, if that is one for it.
+    piece: Option<PieceId>,
+}
+
+impl<F: Clone, K> Hint<F, K> {
+    /// It is held no more; what there is to release, if it was.
+    fn let_go(&mut self) -> Option<Released<F>> {
+        let (file, range, piece) = (self.file.clone(), self.range, self.piece.take());
+        std::mem::take(&mut self.is_held).then_some(Released { file, range, piece })
+    }
+}
+
+/// What is held no more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Released<F> {
+    pub(crate) file: F,
+    pub(crate) range: ByteRange,
+    pub(crate) piece: Option<PieceId>,
+}
+
+/// Hints of one file that follow each other and are to be fetched, and the position of each.
+#[derive(Debug)]
+pub(crate) struct Taken<F> {
+    pub(crate) file: F,
+    pub(crate) ranges: Vec<ByteRange>,
+    pub(crate) positions: Vec<u64>,
 }
 
 /// Hints of one file that follow each other.
@@ -160,7 +188,14 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         let position = self.base + self.hints.len() as u64;
         let starts = self.places.entry(key.clone()).or_default();
         starts.entry(range.offset).or_default().push_back(position);
-        self.hints.push_back(Hint { file, key, range, is_over: false, is_held: false });
+        self.hints.push_back(Hint {
+            file,
+            key,
+            range,
+            is_over: false,
+            is_held: false,
+            piece: None,
+        });
     }
 
     /// Whether so much may be fetched that it is worth a request, if more than `limit` bytes may not be held.
@@ -176,16 +211,16 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     }
 
     /// No more is to be held than so much: what would be read last is let go, and fetched again when there is room.
-    pub(crate) fn trim(&mut self, limit: u64) -> Vec<(F, ByteRange)> {
+    pub(crate) fn trim(&mut self, limit: u64) -> Vec<Released<F>> {
         let mut released = Vec::new();
         let (mut at, front) = (self.base + self.hints.len() as u64, self.front);
         while self.held_bytes > limit && at > self.base {
             at -= 1;
             let Some(hint) = self.hint(at) else { break };
-            if std::mem::take(&mut hint.is_held) {
-                let over = (hint.file.clone(), hint.range);
-                self.held_bytes -= over.1.length;
-                self.behind_bytes -= if at < front { over.1.length } else { 0 };
+            if let Some(over) = hint.let_go() {
+                let length = over.range.length;
+                self.held_bytes -= length;
+                self.behind_bytes -= if at < front { length } else { 0 };
                 self.fetched = self.fetched.min(at);
                 released.push(over);
             }
@@ -215,7 +250,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     }
 
     /// Bytes of a file were read; those hints whose turn is over by that, and that were fetched.
-    pub(crate) fn note_read(&mut self, key: &K, range: ByteRange) -> Vec<(F, ByteRange)> {
+    pub(crate) fn note_read(&mut self, key: &K, range: ByteRange) -> Vec<Released<F>> {
         let mut released = Vec::new();
         for position in self.read_by(key, range) {
             let is_late = position < self.front;
@@ -225,8 +260,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             let Some(hint) = self.hint(position) else { continue };
             let was_over = std::mem::replace(&mut hint.is_over, true);
             let length = hint.range.length;
-            if std::mem::take(&mut hint.is_held) {
-                let over = (hint.file.clone(), hint.range);
+            if let Some(over) = hint.let_go() {
                 self.held_bytes -= length;
                 self.behind_bytes -= length;
                 released.push(over);
@@ -240,7 +274,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
 
     /// All of a file was had without a read that shows here. Its next hints are over that are of it from its begin on, one part
     /// behind the other; those that are fetched.
-    pub(crate) fn note_had(&mut self, key: &K) -> Vec<(F, ByteRange)> {
+    pub(crate) fn note_had(&mut self, key: &K) -> Vec<Released<F>> {
         let first = self.places.get(key).and_then(|starts| starts.get(&0)?.front().copied());
         let Some(mut position) = first else { return Vec::new() };
         let mut had = ByteRange::new(0, 0);
@@ -320,7 +354,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     }
 
     /// Lets go of what is over, and of what was left out.
-    fn advance(&mut self, released: &mut Vec<(F, ByteRange)>) {
+    fn advance(&mut self, released: &mut Vec<Released<F>>) {
         while let Some(first) = self.hints.front() {
             // What was read before it was known here is never over: it must not take all the room.
             let is_much = self.base + BEHIND_ONE < self.front
@@ -330,7 +364,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             if !first.is_over && !is_left_out {
                 break;
             }
-            let Some(hint) = self.hints.pop_front() else { break };
+            let Some(mut hint) = self.hints.pop_front() else { break };
             self.base += 1;
             self.ended += 1;
             if hint.is_over {
@@ -340,10 +374,10 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             self.skipped += 1;
             self.forget(&hint.key, hint.range.offset, self.base - 1);
             self.window = self.window.saturating_sub(4 * hint.range.length).max(LEAST_WINDOW);
-            if hint.is_held {
-                self.held_bytes -= hint.range.length;
-                self.behind_bytes -= hint.range.length;
-                released.push((hint.file, hint.range));
+            if let Some(over) = hint.let_go() {
+                self.held_bytes -= over.range.length;
+                self.behind_bytes -= over.range.length;
+                released.push(over);
             }
         }
         let told = self.told.max(self.base).max(self.fetched);
@@ -356,7 +390,7 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
 
     /// What to fetch next, if there is room for it, of which more than `limit` bytes may not be held; it counts as fetched from
     /// now on. Each of those who read has a share of the window.
-    pub(crate) fn next_batch(&mut self, limit: u64) -> Option<Batch<F>> {
+    pub(crate) fn next_batch(&mut self, limit: u64) -> Option<Taken<F>> {
         self.fetched = self.fetched.max(self.base);
         while let Some(hint) = self.hint(self.fetched)
             && (hint.is_over || hint.is_held)
@@ -398,6 +432,15 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
         Some(batch)
     }
 
+    /// What was taken at these positions is held by these pieces.
+    pub(crate) fn note_pieces(&mut self, pieces: impl Iterator<Item = (u64, Option<PieceId>)>) {
+        for (position, piece) in pieces {
+            if let Some(hint) = self.hint(position) {
+                hint.piece = piece;
+            }
+        }
+    }
+
     /// How many bytes are held behind a position, and the first of these positions that is to be fetched.
     fn ahead_of(&mut self, from: u64) -> (u64, u64) {
         let mut held = 0;
@@ -412,8 +455,8 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     }
 
     /// What of one file follows from a position on, and where that ends: it has as many bytes as there is room for at most.
-    fn batch_from(&mut self, begin: u64, room: u64) -> Option<(Batch<F>, u64)> {
-        let mut batch: Option<Batch<F>> = None;
+    fn batch_from(&mut self, begin: u64, room: u64) -> Option<(Taken<F>, u64)> {
+        let mut batch: Option<Taken<F>> = None;
         let (mut bytes, mut at, front) = (0, begin, self.front);
         while let Some(hint) = self.hint(at) {
             let length = hint.range.length;
@@ -434,7 +477,10 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
             }
             hint.is_held = true;
             let (file, range) = (hint.file.clone(), hint.range);
-            batch.get_or_insert_with(|| Batch { file, ranges: Vec::new() }).ranges.push(range);
+            let empty = || Taken { file, ranges: Vec::new(), positions: Vec::new() };
+            let batch = batch.get_or_insert_with(empty);
+            batch.ranges.push(range);
+            batch.positions.push(at);
             bytes += length;
             self.held_bytes += length;
             self.behind_bytes += if at < front { length } else { 0 };
@@ -493,12 +539,11 @@ impl<F: Clone + PartialEq, K: Clone + Eq + Hash> Sequence<F, K> {
     }
 
     /// All that was fetched and is not over.
-    pub(crate) fn end(&mut self) -> Vec<(F, ByteRange)> {
+    pub(crate) fn end(&mut self) -> Vec<Released<F>> {
         let hints = std::mem::take(&mut self.hints);
         self.places.clear();
         (self.held_bytes, self.behind_bytes, self.over) = (0, 0, 0);
-        let held = hints.into_iter().filter(|hint| hint.is_held);
-        held.map(|hint| (hint.file, hint.range)).collect()
+        hints.into_iter().filter_map(|mut hint| hint.let_go()).collect()
     }
 }
 
@@ -533,7 +578,8 @@ mod tests {
         assert_eq!(sequence.held_bytes, 24);
         // A read of the same bytes is of the first of two hints.
         let range = ByteRange::new(10, 5);
-        assert_eq!(sequence.note_read(&1, range), [(1, range)]);
+        sequence.note_pieces([(0, None), (1, Some(7)), (3, Some(8))].into_iter());
+        assert_eq!(sequence.note_read(&1, range), [Released { file: 1, range, piece: Some(7) }]);
         assert_eq!(sequence.len(), 4, "the first one is not over");
         assert_eq!(sequence.note_read(&1, ByteRange::new(0, 100)).len(), 2);
         assert_eq!(sequence.len(), 2);
@@ -581,7 +627,7 @@ mod tests {
             std::iter::from_fn(|| sequence.next_batch(u64::MAX)).map(|batch| batch.file).collect();
         assert!(batches.contains(&8001) && batches.contains(&(8001 - MOST_BEHIND as u32)));
         let released = sequence.note_read(&8001, ByteRange::new(0, u64::MAX >> 1));
-        assert!(released.iter().any(|(file, _)| *file == 8001));
+        assert!(released.iter().any(|over| over.file == 8001));
     }
 
     #[test]

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use nasd_types::{ByteRange, DriveId};
 
-use super::sequence::{Batch, Call, Progress, Sequence};
-use super::{Fetch, FileOf, Room, Target, Told, Work, ahead};
+use super::listeners::Listeners;
+use super::sequence::{Batch, Call, Released, Sequence, Taken};
+use super::{Answer, Fetch, FileOf, Room, Target, Told, Work, ahead};
 use crate::ClerkError;
+use crate::hinted::Begun;
 use crate::wire::FileHandle;
 
 /// Requests of a stream that are under way at most.
@@ -25,11 +27,6 @@ const FINDS_AT_ONCE: usize = MOST_FOUND / MOST_FINDS;
 
 /// Where requests take so long, drives are told what comes next: they have more to do at once.
 const SLOW: Duration = Duration::from_millis(3);
-
-/// A drive that hears of no hints is told how far the stream is when so many calls are over, or when it has not heard of
-/// some for so long.
-const MOST_UNTOLD: u64 = 16;
-const NEWS_EACH: Duration = Duration::from_secs(1);
 
 /// A drive that did not take all of a call is told it again after this long.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -55,12 +52,6 @@ struct Line {
     again: Option<Instant>,
 }
 
-/// What the drives of one way have heard.
-struct Heard {
-    progress: Progress,
-    at: Instant,
-}
-
 struct State {
     waiting: VecDeque<Target>,
     /// Bytes of the paths that wait.
@@ -76,10 +67,8 @@ struct State {
     under_way: usize,
     /// How long requests have taken, in nanoseconds; 0 before the first one.
     mean_ns: u64,
-    /// The last call that each drive was told, those behind virtual ones each by itself.
-    last_told: HashMap<DriveId, Arc<Batch<FileOf>>>,
-    /// By drive, maybe a virtual one.
-    heard: HashMap<DriveId, Heard>,
+    /// Who was told what, and how far the stream was then.
+    listeners: Listeners<FileOf>,
     /// Drives that take no hints.
     deaf: HashSet<DriveId>,
     /// Drives that are being told something, and since when; each one thing at a time, so that what is told later comes later.
@@ -98,9 +87,11 @@ pub(crate) struct HintStream {
 }
 
 /// What was fetched is over.
-fn release(held: Vec<(FileOf, ByteRange)>) {
-    for (file, range) in held {
-        file.0.state.lock().hinted.over(range);
+fn release(held: Vec<Released<FileOf>>) {
+    for Released { file, range, piece } in held {
+        if let Some(piece) = piece {
+            file.0.state.lock().hinted.over(range.offset, piece);
+        }
     }
 }
 
@@ -117,8 +108,7 @@ impl HintStream {
             longest: room.longest(),
             under_way: 0,
             mean_ns: 0,
-            last_told: HashMap::new(),
-            heard: HashMap::new(),
+            listeners: Listeners::new(),
             deaf: HashSet::new(),
             telling: HashMap::new(),
             lines: HashMap::new(),
@@ -186,10 +176,7 @@ impl HintStream {
         self.note(|sequence| sequence.note_had(&handle));
     }
 
-    fn note(
-        &self,
-        note: impl FnOnce(&mut Sequence<FileOf, FileHandle>) -> Vec<(FileOf, ByteRange)>,
-    ) {
+    fn note(&self, note: impl FnOnce(&mut Sequence<FileOf, FileHandle>) -> Vec<Released<FileOf>>) {
         let (released, freed) = {
             let mut state = self.lock();
             let before = state.sequence.held();
@@ -250,13 +237,21 @@ impl HintStream {
             return None;
         }
         let sequence = &mut state.sequence;
-        let batch = self.room.take(sequence.held(), |limit| {
-            let batch = sequence.next_batch(limit);
-            (batch, sequence.held())
+        let Taken { file, ranges, positions } = self.room.take(sequence.held(), |limit| {
+            let taken = sequence.next_batch(limit);
+            (taken, sequence.held())
         })?;
         state.under_way += 1;
+        let batch = Batch { file, ranges };
         // Before it is over: what is over when it comes is not kept.
-        let wanted = ahead::begin(&batch);
+        let begun = ahead::begin(&batch);
+        let pieces = begun.iter().map(|begun| begun.map(|begun| begun.id));
+        sequence.note_pieces(positions.into_iter().zip(pieces));
+        let new = |(range, begun): (&ByteRange, Option<Begun>)| {
+            let begun = begun.filter(|begun| begun.is_new)?;
+            Some((*range, begun.id))
+        };
+        let wanted = batch.ranges.iter().zip(begun).filter_map(new).collect();
         Some(Fetch { batch, wanted })
     }
 
@@ -302,36 +297,29 @@ impl HintStream {
         next
     }
 
-    /// A drive was told something. `heard_by` is which ones have heard it, nothing if that drive can't hear; `is_taken` whether they
-    /// have taken all of it. Returns by which calls the end of the stream is still to be told.
-    pub(super) fn was_told(
-        &self,
-        told: Told,
-        heard_by: Option<&[DriveId]>,
-        is_taken: bool,
-    ) -> Vec<Arc<Batch<FileOf>>> {
+    /// A drive was told something, and that is what became of it. Returns by which calls the end of the stream is still to be told.
+    pub(super) fn was_told(&self, told: Told, answer: &Answer) -> Vec<Arc<Batch<FileOf>>> {
         let mut state = self.lock();
-        let drive = told.drive();
+        let (drive, how_far) = (told.drive(), (told.progress, Instant::now()));
         state.telling.remove(&drive);
-        match heard_by {
-            None => {
+        match answer {
+            Answer::Deaf => {
                 state.deaf.insert(drive);
                 state.lines.remove(&drive);
             }
-            Some(heard_by) => {
-                let hints = Arc::new(told.hints.clone());
-                state.last_told.extend(heard_by.iter().map(|drive| (*drive, Arc::clone(&hints))));
-                if told.is_hint && !state.is_over {
-                    let line = state.lines.entry(drive).or_default();
-                    line.again = (!is_taken).then(|| Instant::now() + AGAIN);
-                    if !is_taken {
-                        line.calls.push_front(told);
-                    }
-                }
+            Answer::Heard { by, is_taken } => {
+                state.listeners.heard(drive, by, &told.hints, how_far);
+                state.note_taken(told, *is_taken);
+            }
+            Answer::Lost => {
+                state.listeners.may_have_heard(drive, &told.hints, how_far);
+                state.note_taken(told, true);
             }
         }
-        let rest =
-            if state.is_over { state.take_told(|other, _| other == drive) } else { Vec::new() };
+        let rest = match state.is_over {
+            true => state.listeners.take(|way| way == drive),
+            false => Vec::new(),
+        };
         self.wake_if(state, true);
         rest
     }
@@ -339,28 +327,23 @@ impl HintStream {
     /// Calls to all drives that were told anything, but for those that are being told something: whoever does tells them
     /// the end.
     pub(super) fn take_told(&self) -> Vec<Arc<Batch<FileOf>>> {
-        self.lock().take_told(|drive, telling| !telling.contains_key(&drive))
+        let state = &mut *self.lock();
+        let telling = &state.telling;
+        state.listeners.take(|drive| !telling.contains_key(&drive))
     }
 }
 
-/// Which drive is told that, maybe a virtual one.
-fn drive_of(hints: &Batch<FileOf>) -> DriveId {
-    hints.file.0.state.handle.drive
-}
-
 impl State {
-    /// The last calls to the drives of those that are told by the way of one drive, maybe a virtual one, for which that holds.
-    fn take_told(
-        &mut self,
-        is_taken: impl Fn(DriveId, &HashMap<DriveId, Instant>) -> bool,
-    ) -> Vec<Arc<Batch<FileOf>>> {
-        let telling = &self.telling;
-        let taken = self.last_told.extract_if(|_, hints| is_taken(drive_of(hints), telling));
-        let mut calls: Vec<Arc<Batch<FileOf>>> = taken.map(|(_, hints)| hints).collect();
-        // One call may have been the last one to several.
-        calls.sort_unstable_by_key(|hints| Arc::as_ptr(hints).addr());
-        calls.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        calls
+    /// A drive has taken all of a call, or is to be told it again.
+    fn note_taken(&mut self, told: Told, is_taken: bool) {
+        if !told.is_hint || self.is_over {
+            return;
+        }
+        let line = self.lines.entry(told.drive()).or_default();
+        line.again = (!is_taken).then(|| Instant::now() + AGAIN);
+        if !is_taken {
+            line.calls.push_front(told);
+        }
     }
 
     fn left(&self) -> usize {
@@ -452,9 +435,8 @@ impl State {
         let told = told.or_else(|| self.next_news(now))?;
         let (drive, progress) = (told.drive(), self.sequence.progress());
         self.telling.insert(drive, now);
-        let before = self.heard.insert(drive, Heard { progress, at: now });
-        let news = before.map_or(progress, |before| progress.since(before.progress));
-        Some(Work::Tell(Told { news, ..told }))
+        let news = progress.since(self.listeners.known_by(drive));
+        Some(Work::Tell(Told { progress, news, ..told }))
     }
 
     /// What has waited for its drive; what is over meanwhile need not be told.
@@ -499,22 +481,13 @@ impl State {
 
     fn next_hints(&mut self) -> Option<Told> {
         let Call { hints, ordinal } = self.sequence.next_call()?;
-        Some(Told { hints, ordinal, is_hint: true, news: Progress::default() })
+        Some(Told::new(hints, ordinal, true))
     }
 
     /// A drive that has not heard for long how far the stream is.
     fn next_news(&mut self, now: Instant) -> Option<Told> {
-        let progress = self.sequence.progress();
-        let is_due = |drive: DriveId| {
-            let heard = self.heard.get(&drive).filter(|_| !self.telling.contains_key(&drive));
-            heard.is_some_and(|heard| {
-                let untold = progress.passed - heard.progress.passed;
-                let is_late = now.duration_since(heard.at) >= NEWS_EACH;
-                untold >= MOST_UNTOLD || (untold > 0 && is_late)
-            })
-        };
-        let hints = self.last_told.values().find(|hints| is_due(drive_of(hints)))?;
-        let hints = Batch::clone(hints);
-        Some(Told { hints, ordinal: 0, is_hint: false, news: Progress::default() })
+        let (telling, far) = (&self.telling, (self.sequence.progress(), now));
+        let hints = self.listeners.next_due(|drive| telling.contains_key(&drive), far)?;
+        Some(Told::new(hints, 0, false))
     }
 }

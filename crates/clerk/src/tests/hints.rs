@@ -82,6 +82,33 @@ fn a_write_comes_before_what_was_fetched() {
 }
 
 #[test]
+fn the_end_of_a_stream_takes_nothing_from_who_has_hinted_the_same_after_a_write() {
+    let cell = cell(1);
+    let clerk = Arc::new(cell.clerk(settings()));
+    let handle = file_of(&clerk, "file", 50_000);
+    let file = open(&clerk, handle, OpenMode::READ_WRITE);
+    let reads = &cell.drive(0).counters.reads;
+    let range = ByteRange::new(0, PIECE);
+    let fetched = || {
+        let before = reads.load(Ordering::Relaxed);
+        let hints = clerk.hints(&root()).unwrap();
+        hints.add(&file, &[range]).unwrap();
+        eventually("it is fetched", || reads.load(Ordering::Relaxed) > before);
+        hints
+    };
+    let first = fetched();
+    file.write(500, b"new").unwrap();
+    file.sync().unwrap();
+    let _second = fetched();
+    drop(first);
+    let before = reads.load(Ordering::Relaxed);
+    let mut into = vec![0; PIECE as usize];
+    file.read(0, &mut into).unwrap();
+    assert_eq!(&into[500..503], b"new");
+    assert_eq!(reads.load(Ordering::Relaxed), before, "it had been fetched");
+}
+
+#[test]
 fn an_open_sees_what_others_have_written_since_it_was_fetched() {
     let cell = cell(1);
     let clerk = Arc::new(cell.clerk(settings()));
@@ -270,24 +297,40 @@ fn what_is_longer_than_a_share_is_not_fetched_over_and_over() {
 /// What drives were told.
 type ToldToDrives = Arc<Mutex<Vec<(Notice, Vec<ByteRange>)>>>;
 
-/// Drives that take as many pieces of a call as `taken` says, or none if that is nothing; and what they were told.
-fn told_to(
+/// Drives that answer so to a call; and what they were told.
+fn answering(
     cell: &FakeCell,
-    taken: impl Fn(&[ByteRange], Notice) -> Option<usize> + Send + Sync + 'static,
+    answer: impl Fn(&[ByteRange], Notice) -> Result<Vec<ExtendedPart>, ClerkError>
+    + Send
+    + Sync
+    + 'static,
 ) -> ToldToDrives {
     let told: ToldToDrives = Arc::default();
     let all = Arc::clone(&told);
     cell.set_extends(Arc::new(move |ranges, call| {
         let notice = Notice::decode(&call.arguments).unwrap();
         all.lock().unwrap().push((notice, ranges.to_vec()));
-        let taken = taken(ranges, notice).ok_or(ClerkError::Drive(Status::NoSuchExtension))?;
-        let pieces = ranges.to_vec();
-        let position = ranges.last().map_or(0, ByteRange::end);
-        let (drive, outcome) = (DriveId::default(), ExtensionOutcome::Done);
-        let data = notice::encode_taken(u32::try_from(taken).unwrap());
-        Ok(vec![ExtendedPart { drive, pieces, outcome, position, data }])
+        answer(ranges, notice)
     }));
     told
+}
+
+/// That a drive has taken so many pieces of its own.
+fn taken_by(drive: DriveId, pieces: Vec<ByteRange>, taken: usize) -> ExtendedPart {
+    let position = pieces.last().map_or(0, ByteRange::end);
+    let data = notice::encode_taken(u32::try_from(taken).unwrap());
+    ExtendedPart { drive, pieces, outcome: ExtensionOutcome::Done, position, data }
+}
+
+/// Drives that take as many pieces of a call as `taken` says, or none if that is nothing; and what they were told.
+fn told_to(
+    cell: &FakeCell,
+    taken: impl Fn(&[ByteRange], Notice) -> Option<usize> + Send + Sync + 'static,
+) -> ToldToDrives {
+    answering(cell, move |ranges, notice| {
+        let taken = taken(ranges, notice).ok_or(ClerkError::Drive(Status::NoSuchExtension))?;
+        Ok(vec![taken_by(DriveId::default(), ranges.to_vec(), taken)])
+    })
 }
 
 /// A slow drive with one file, of which parts are hinted by name; as many as are not fetched at once.
@@ -364,6 +407,90 @@ fn a_drive_hears_that_what_it_was_told_is_over_though_there_is_nothing_else_to_t
     eventually("it is heard", || {
         let told = told.lock().unwrap();
         told.iter().any(|(notice, _)| !notice.is_hint && !notice.is_over && notice.passed == calls)
+    });
+}
+
+/// Answers of two drives behind a virtual one: the first has what comes before part 200 of the file, the second one the rest.
+fn by_halves(ranges: &[ByteRange]) -> Vec<ExtendedPart> {
+    let halves = ranges.chunk_by(|one, next| is_of_second(one) == is_of_second(next));
+    let answer = |pieces: &[ByteRange]| {
+        let drive = DriveId(100 + u64::from(is_of_second(&pieces[0])));
+        taken_by(drive, pieces.to_vec(), pieces.len())
+    };
+    halves.map(answer).collect()
+}
+
+fn is_of_second(range: &ByteRange) -> bool {
+    range.offset >= 200 * PART
+}
+
+#[test]
+fn all_drives_behind_a_virtual_one_hear_how_far_the_stream_is() {
+    let (cell, clerk, handle) = slow_cell();
+    let told = answering(&cell, |ranges, _| Ok(by_halves(ranges)));
+    let hints = clerk.hints(&root()).unwrap();
+    // Two streams of calls: none is of both drives.
+    hint_parts(&hints, &clerk, 0..200);
+    let is_told = |part: u64| {
+        let range = ByteRange::new(part * PART, PART);
+        told.lock().unwrap().iter().any(|(_, ranges)| ranges.contains(&range))
+    };
+    eventually("the first drive is told", || is_told(199));
+    hint_parts(&hints, &clerk, 200..400);
+    eventually("the second drive is told", || is_told(399));
+    cell.drive(0).set_delay(Duration::ZERO);
+    let (file, mut into) = (open(&clerk, handle, OpenMode::READ), vec![0; PART as usize]);
+    for number in 0..400 {
+        file.read(number * PART, &mut into).unwrap();
+    }
+    let calls = told.lock().unwrap().iter().filter(|(notice, _)| notice.is_hint).count() as u64;
+    for second in [false, true] {
+        eventually("it is heard", || {
+            let told = told.lock().unwrap();
+            let news = |notice: &Notice| !notice.is_hint && !notice.is_over;
+            let of_it = |ranges: &[ByteRange]| ranges.iter().any(|it| is_of_second(it) == second);
+            let is_it = |(notice, ranges): &(Notice, Vec<ByteRange>)| {
+                news(notice) && notice.passed == calls && of_it(ranges)
+            };
+            told.iter().any(is_it)
+        });
+    }
+}
+
+#[test]
+fn drives_hear_the_end_of_what_nobody_has_answered() {
+    let (cell, clerk, _) = slow_cell();
+    // One of those behind a virtual drive is away: what the others have answered is not known here.
+    let told = answering(&cell, |_, _| Err(ClerkError::Unreachable("away".to_owned())));
+    let hints = clerk.hints(&root()).unwrap();
+    hint_parts(&hints, &clerk, 0..300);
+    eventually("it is told", || !told.lock().unwrap().is_empty());
+    drop(hints);
+    eventually("it is told the end", || {
+        told.lock().unwrap().iter().any(|(notice, _)| notice.is_over)
+    });
+}
+
+#[test]
+fn drives_hear_the_end_by_what_they_have_answered_though_a_later_call_was_lost() {
+    let (cell, clerk, _) = slow_cell();
+    let told = answering(&cell, |ranges, notice| match notice.ordinal {
+        0 => Ok(by_halves(ranges)),
+        _ => Err(ClerkError::Drive(Status::NoSuchObject)),
+    });
+    let hints = clerk.hints(&root()).unwrap();
+    hint_parts(&hints, &clerk, 0..300);
+    eventually("it is told more", || {
+        told.lock().unwrap().iter().any(|(notice, _)| notice.ordinal > 0)
+    });
+    drop(hints);
+    let first = || {
+        let told = told.lock().unwrap();
+        told.iter().find(|(notice, _)| notice.is_hint && notice.ordinal == 0).unwrap().1.clone()
+    };
+    eventually("it is told the end", || {
+        let first = first();
+        told.lock().unwrap().iter().any(|(notice, ranges)| notice.is_over && *ranges == first)
     });
 }
 

@@ -381,6 +381,7 @@ impl Shared {
         received: &mut [u8],
     ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
         let (status, results) = self.open(seal, results, reply, received)?;
+        self.server.is_there();
         match status {
             Ok(()) => {
                 self.decode::<Op>(&results, reply.data_length()).map(Ok).map_err(Failure::Final)

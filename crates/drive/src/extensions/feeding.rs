@@ -10,7 +10,7 @@ use super::{ExtensionError, Reach};
 const STEP: u64 = 1 << 20;
 
 /// Bytes that are looked at between two signs of life.
-const FEED: usize = 64 << 10;
+pub(super) const FEED: usize = 64 << 10;
 
 static ZEROS: [u8; FEED] = [0; FEED];
 

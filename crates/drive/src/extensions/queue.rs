@@ -37,6 +37,8 @@ pub(super) struct Queue<T> {
     free_bytes: usize,
     /// Bytes of each caller's answers: of those that have not been sent yet, and what those of his calls that run may have.
     answers: BTreeMap<AuditId, usize>,
+    /// Of all of them.
+    all_answers: usize,
     /// Bytes of all answers that have not been sent yet.
     unsent_bytes: usize,
     /// When somebody was put in front last, for having waited long.
@@ -76,6 +78,7 @@ impl<T> Queue<T> {
             memory_bytes,
             free_bytes: memory_bytes,
             answers: BTreeMap::new(),
+            all_answers: 0,
             unsent_bytes: 0,
             put_in_front: f64::NEG_INFINITY,
             fronts: BTreeMap::new(),
@@ -236,13 +239,16 @@ impl<T> Queue<T> {
 
     fn add_answer(&mut self, caller: AuditId, bytes: usize) {
         if bytes > 0 {
+            self.all_answers += bytes;
             *self.answers.entry(caller).or_default() += bytes;
         }
     }
 
     fn take_answer(&mut self, caller: AuditId, bytes: usize) {
         if let Some(answers) = self.answers.get_mut(&caller) {
-            *answers = answers.saturating_sub(bytes);
+            let taken = bytes.min(*answers);
+            *answers -= taken;
+            self.all_answers -= taken;
             if *answers == 0 {
                 self.answers.remove(&caller);
             }
@@ -255,13 +261,15 @@ impl<T> Queue<T> {
         waiting.filter(|(_, waiting)| self.is_ready(&waiting.need))
     }
 
-    /// Whose answers take half of the memory gets no more of it for now, so that others have the rest if he does not read them:
-    /// those of his calls that run count as well, as nobody knows what he will read. Nor does a call get any that unsent answers
-    /// leave too little for: it can't be begun whichever call ends, and nobody knows when an answer is read, so others do
-    /// not wait for it.
+    /// Whose answers take half of the memory gets no more of it for now, and whoever has any leaves a quarter to those who have none,
+    /// so that there is some for others if these answers are not read: those of calls that run count as well, as nobody knows what
+    /// will be read. Nor does a call get any that unsent answers leave too little for: it can't be begun whichever call ends, and
+    /// nobody knows when an answer is read, so others do not wait for it.
     fn is_ready(&self, need: &Need) -> bool {
-        let half = self.memory_bytes / 2;
-        let is_full = self.answers.get(&need.job.caller).is_some_and(|answers| *answers >= half);
+        let own = self.answers.get(&need.job.caller).copied().unwrap_or(0);
+        let of_many = self.memory_bytes / 4 * 3;
+        let is_full = own >= (self.memory_bytes / 2).max(1)
+            || own > 0 && self.all_answers + need.answer_bytes > of_many;
         let left = self.memory_bytes.saturating_sub(self.unsent_bytes);
         !is_full && need.memory_bytes <= left
     }
@@ -492,6 +500,31 @@ mod tests {
         assert_eq!(queue.next(6.1).unwrap().1, "greedy");
         queue.sent(AuditId(7), 10);
         assert_eq!((queue.free_bytes(), queue.answers.len()), (20, 0));
+    }
+
+    #[test]
+    fn several_who_do_not_read_their_answers_leave_memory_to_others() {
+        let mut queue = Queue::new(64);
+        let of = |caller, number| {
+            let mut need = Need { memory_bytes: 5, answer_bytes: 4, ..need(1, number, GB) };
+            need.job.caller = AuditId(caller);
+            need
+        };
+        for caller in 0..4 {
+            (0..20).for_each(|number| queue.push(of(caller, number), 0.0, caller));
+        }
+        while let Some((need, _)) = queue.next(0.0) {
+            queue.ended(&need, 0.0, 0, 0.0);
+            queue.keep(need.job.caller, need.answer_bytes);
+        }
+        queue.push(of(9, 1), 0.0, 9);
+        assert_eq!(queue.next(0.0).unwrap().1, 9);
+        let kept = queue.answers.clone();
+        // Two take three quarters, and each of those who come later has one answer.
+        assert_eq!(kept.into_values().collect::<Vec<_>>(), [32, 16, 4, 4, 4]);
+        let kept = queue.answers.clone();
+        kept.into_iter().for_each(|(caller, bytes)| queue.sent(caller, bytes));
+        assert_eq!((queue.all_answers, queue.answers.len()), (0, 0));
     }
 
     #[test]

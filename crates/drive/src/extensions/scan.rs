@@ -11,9 +11,12 @@ use nasd_filter::{Checked, ScanError};
 use nasd_protocol::packing::{Wish, read_arguments};
 use nasd_types::{ByteRange, Rights};
 
-use super::feeding::feed;
+use super::feeding::{FEED, feed};
 use super::packing;
 use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
+
+/// Steps of LIKE in what is looked at at a time: about a second.
+const MOST_LIKE_STEPS: u64 = 1 << 24;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +33,10 @@ impl Extension for Scan {
         if most < least {
             let text = format!("answers of {most} bytes are too short: at least {least}");
             return Err(ExtensionError::Refused(text));
+        }
+        if checked.like_steps(FEED as u64) > MOST_LIKE_STEPS {
+            let text = "LIKE with so many `_`, of records that may be so long, takes too long between two signs of life";
+            return Err(ExtensionError::Refused(text.to_owned()));
         }
         Ok(Answer::memory_bytes(&checked, call.most) + packing::MEMORY_BYTES)
     }

@@ -2,7 +2,7 @@
 //! before them, and with memory for what they were granted alone.
 //!
 //! A thread can't be made to stop. One that has said nothing for long is left to itself, and another one takes its place;
-//! its extension is not begun any more once that has happened twice and is so yet.
+//! its extension is not begun any more for that caller once that has happened twice and is so yet.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +27,9 @@ const NICE: i32 = 10;
 /// An extension that asks for nothing for so long, and does not end, is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Threads of one extension that have never ended, with which it is not begun any more.
-const MOST_LOST: usize = 2;
+/// Threads of one extension that have never ended, of calls of one caller and of all, with which it is not begun any more for him, and
+/// for anybody.
+const MOST_LOST: (usize, usize) = (2, 8);
 
 /// A thread that has had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(10);
@@ -105,8 +106,8 @@ pub(super) struct State {
     next_number: u64,
     threads: usize,
     idle: usize,
-    /// Of each extension, threads that are left to themselves.
-    lost: BTreeMap<u32, usize>,
+    /// Of each extension and caller, threads that are left to themselves.
+    lost: BTreeMap<(u32, AuditId), usize>,
     is_over: bool,
 }
 
@@ -257,6 +258,15 @@ impl fmt::Debug for Workers {
 }
 
 impl State {
+    /// Whether a call is not begun, as others of its extension have not ended.
+    fn has_lost_too_many(&self, need: &Need) -> bool {
+        let JobName { extension, caller, .. } = need.job;
+        let of_all = self.lost.iter().filter(|((other, _), _)| *other == extension);
+        let of_all: usize = of_all.map(|(_, lost)| lost).sum();
+        let of_caller = self.lost.get(&(extension, caller)).copied().unwrap_or(0);
+        of_caller >= MOST_LOST.0 || of_all >= MOST_LOST.1
+    }
+
     /// Whether a call is the one whose job has most left of all that run.
     fn has_longest(&self, number: u64) -> bool {
         let left =
@@ -285,7 +295,7 @@ impl Shared {
     ) -> Result<u64, Failure> {
         let now = self.now();
         let mut state = self.lock();
-        if state.lost.get(&need.job.extension).is_some_and(|lost| *lost >= MOST_LOST) {
+        if state.has_lost_too_many(&need) {
             return Err(Failure::NeverEnds);
         }
         if state.queue.jobs().is_given_up(&need.job, now) {
@@ -368,11 +378,11 @@ impl Shared {
         let Some(running) = state.running.get_mut(&number) else { return };
         running.is_lost = true;
         running.signals.stop();
-        let extension = running.need.job.extension;
+        let JobName { extension, caller, .. } = running.need.job;
         // It has no caller any more who could be told what the memory is for.
         let need = running.need;
         (running.need.memory_bytes, running.need.answer_bytes) = (0, 0);
-        *state.lost.entry(extension).or_default() += 1;
+        *state.lost.entry((extension, caller)).or_default() += 1;
         state.threads -= 1;
         state.queue.give_back(&need);
         // Others may have waited for its thread.
@@ -466,8 +476,10 @@ impl Shared {
         let (caller, bytes) = (need.job.caller, answer_bytes.min(need.answer_bytes));
         state.queue.keep(caller, bytes);
         let granted = (bytes > 0).then(|| Granted::new(Arc::clone(self), caller, bytes));
-        if is_lost && let Some(lost) = state.lost.get_mut(&need.job.extension) {
-            *lost -= 1;
+        if is_lost {
+            let lost = state.lost.entry((need.job.extension, caller)).or_default();
+            *lost = lost.saturating_sub(1);
+            state.lost.retain(|_, lost| *lost > 0);
         }
         // Memory may be free now for others than the next of this thread.
         self.work.notify_one();
@@ -575,13 +587,14 @@ mod tests {
         let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
         let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(3));
-        for _ in 0..MOST_LOST {
+        for _ in 0..MOST_LOST.0 {
             assert_eq!(answer(&workers, job(&bad, b"wait")), Err(Failure::NeverEnds));
         }
-        // It is not begun any more, and others are.
+        // It is not begun any more for its caller, and others are.
         assert_eq!(answer(&workers, job(&bad, b"")), Err(Failure::NeverEnds));
+        answer(&workers, Job { caller: AuditId(8), ..job(&bad, b"") }).unwrap();
         answer(&workers, job(&checksum, &[0; 4])).unwrap();
-        for _ in 0..MOST_LOST {
+        for _ in 0..MOST_LOST.0 {
             go_on.send(()).unwrap();
         }
         // They have ended after all.
@@ -701,8 +714,8 @@ mod tests {
         assert_eq!(again.as_ptr(), at, "little was told");
         assert_eq!(shrunk(again, 1000, 1000).capacity(), 1000, "no more than may be told");
         // Others are not taken from these, nor kept.
-        assert_ne!(reach.room(most - 1).as_ptr(), at);
-        assert_eq!(reach.room(most - 1).capacity(), most - 1);
+        let shorter = reach.room(most - 1);
+        assert!(shorter.as_ptr() != at && shorter.capacity() == most - 1);
         give_room(&reach.spare, vec![0; most - 1]);
         give_room(&reach.spare, vec![0; most + 1]);
         let (only, other) = (reach.room(most), reach.room(most));

@@ -34,7 +34,7 @@ pub struct Query {
 /// A column of a query's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultColumn {
-    /// Its alias, or the expression as it is written.
+    /// Its alias, or a column's name, or else the expression as it is written.
     pub name: String,
     /// Its place in a row of the program: in a projection, in the record without one, or among the keys and
     /// items of an Aggregate.
@@ -186,13 +186,22 @@ fn items(projection: Vec<ast::SelectItem>) -> Result<Vec<(ast::Expr, String)>, S
     }
     let items = projection.into_iter().map(|item| match item {
         ast::SelectItem::UnnamedExpr(expression) => {
-            let name = expression.to_string();
+            let name = name_of(&expression);
             Ok((expression, name))
         }
         ast::SelectItem::ExprWithAlias { expr, alias } => Ok((expr, alias.value)),
         other => not_supported(format!("{other} beside other items")),
     });
     items.collect()
+}
+
+/// What a column of the result is called without AS: of a column its name, without the quotes that say where it ends.
+fn name_of(expression: &ast::Expr) -> String {
+    match expression {
+        ast::Expr::Nested(inner) if matches!(**inner, ast::Expr::Identifier(_)) => name_of(inner),
+        ast::Expr::Identifier(name) => name.value.clone(),
+        _ => expression.to_string(),
+    }
 }
 
 /// `GROUP BY 1` and `ORDER BY 1` are by the first item.

@@ -52,6 +52,21 @@ fn selects() {
     assert_eq!(top.program, Program::Top(expected));
 }
 
+/// Quotes tell where a name ends; they are no part of it.
+#[test]
+fn names_have_no_quotes() {
+    let named = |sql: &str| -> Vec<String> {
+        query(sql).columns.into_iter().map(|column| column.name).collect()
+    };
+    assert_eq!(named("SELECT \"a\", (\"B\"), \"select\", A FROM t"), ["a", "B", "select", "A"]);
+    assert_eq!(
+        named("SELECT \"a\", count(*) AS \"how many\" FROM t GROUP BY a"),
+        ["a", "how many"]
+    );
+    // In an expression they are needed.
+    assert_eq!(named("SELECT min(\"select\") FROM t"), ["min(\"select\")"]);
+}
+
 #[test]
 fn orders() {
     let order = |sql: &str| match query(sql).program {

@@ -6,7 +6,7 @@ pub use self::names::Names;
 use super::Outcome;
 use crate::arguments::{AuditTrailArguments, DriveArguments, Ending, KeyName, status_name, words};
 use crate::drive_session::DriveSession;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use nasd_capability::KeyKind;
 use nasd_cell::Cell;
 use nasd_cell::time::utc;
@@ -58,7 +58,7 @@ pub fn run(cell: &Path, arguments: &AuditTrailArguments, json: bool) -> Outcome 
         }
         if !arguments.follow {
             if first && !json && found.is_empty() {
-                eprintln!("nasd: nothing of that kind is in the trail");
+                note!("nasd: nothing of that kind is in the trail");
             }
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::arguments::{CapCommand, RightsArguments};
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use crate::shared_file::{Given, is_url_argument, printable};
 use nasd_capability::{Capability, CapabilityUrl, Chain, Delegated, Narrowing};
 use nasd_cell::CellError;
@@ -78,7 +78,7 @@ fn mint(cell: &Cell, text: &str, wanted: &Wanted) -> Outcome {
         manager.mint(&caller, &asked).map_err(|error| format!("can't share {text}: {error}"))?;
     if asked.lifetime > longest_lifetime {
         let longest = Duration::from_nanos(longest_lifetime);
-        eprintln!(
+        note!(
             "nasd: good until {}, for {} instead of {}: no longer than the cell's working keys \
              are sure to live",
             utc(issued.capability.expires),
@@ -141,7 +141,7 @@ fn revoke(cell: &Cell, target: &str) -> Outcome {
     manager
         .revoke(&caller, file)
         .map_err(|error| format!("can't revoke the capabilities: {error}"))?;
-    eprintln!("nasd: no capability that was given out for this file is good any more");
+    note!("nasd: no capability that was given out for this file is good any more");
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod report;
 
 use super::Outcome;
 use crate::arguments::DemoArguments;
+use crate::output::note;
 use crate::supervisor::log_tail;
 use files::{Copied, Tree};
 use report::{Report, Step};
@@ -180,12 +181,12 @@ impl Drop for DemoCell {
         if nasd_cell::CellLock::holder(&self.cell().join("run/up.lock")).is_some()
             && let Err(error) = self.stop()
         {
-            eprintln!("stopping the cell: {error}\n{}", log_tail(&self.cell().join("log/up.log")));
+            note!("stopping the cell: {error}\n{}", log_tail(&self.cell().join("log/up.log")));
             let mut command = Command::new(std::env::current_exe().unwrap_or_default());
             let _ = run(command.arg("down").arg(self.cell()));
         }
         if let Err(error) = std::fs::remove_dir_all(&self.directory) {
-            eprintln!("can't remove {}: {error}", self.directory.display());
+            note!("can't remove {}: {error}", self.directory.display());
         }
     }
 }

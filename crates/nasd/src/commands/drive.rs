@@ -13,6 +13,7 @@ use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
 use crate::drive_session::DriveSession;
 use crate::memory::default_cache_bytes;
 use crate::metrics::MetricsListener;
+use crate::output::note;
 use crate::shutdown::Shutdown;
 use nasd_cell::{Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
 use nasd_device::{
@@ -116,7 +117,7 @@ fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
     let drive = add_drive(cell, added)?;
     let path = path.display();
     println!("{path} is now {} of the cell; `nasd up` will start it", drive.member());
-    eprintln!("{}", master_keys_note(cell));
+    note!("{}", master_keys_note(cell));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use super::Outcome;
 use super::agree::agree;
 use crate::arguments::FsckArguments;
 use crate::fsck::{self, Finding, Orphans, Seen, View};
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use nasd_cell::session::{COMMAND_DEADLINE, administrator, manager};
 use nasd_cell::{Cell, CellError};
 use nasd_client::{
@@ -72,14 +72,14 @@ pub fn fsck(cell: &Cell, asked: &FsckArguments, as_json: bool) -> Outcome {
     for line in volume.repair(&findings, asked.remove_orphans)? {
         // The facts of --json are one document.
         if as_json {
-            eprintln!("nasd: {line}");
+            note!("nasd: {line}");
         } else {
             say!("{line}");
         }
     }
     let (_, left) = fsck::check(&volume)?;
     if left.is_empty() {
-        eprintln!("nasd: {} is repaired", asked.volume);
+        note!("nasd: {} is repaired", asked.volume);
         return Ok(());
     }
     let left: Vec<String> = left.iter().map(|finding| format!("  {finding}")).collect();

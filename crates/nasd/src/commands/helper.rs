@@ -5,6 +5,7 @@
 use super::Outcome;
 use super::mount::{check_option, mount, umount};
 use crate::arguments::{MOUNT_NAME, MountArguments, MountHelper, UmountHelper, Wanted};
+use crate::output::note;
 use clap::Parser;
 use nasd_cell::{Cell, cell_directory};
 use std::process::{Command, ExitCode};
@@ -24,7 +25,7 @@ pub fn run(name: &str) -> ExitCode {
     match outcome {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            eprintln!("{name}: {error}");
+            note!("{name}: {error}");
             ExitCode::from(FAILURE)
         }
         Err(usage) => {

@@ -14,7 +14,7 @@ use nasd_types::ByteRange;
 
 use super::Outcome;
 use crate::arguments::HintArguments;
-use crate::output::say;
+use crate::output::{note, say};
 
 /// How long it waits before it asks again whether there is room for more hints.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ pub fn hint(arguments: &HintArguments) -> Outcome {
     std::thread::spawn(move || {
         if let Err(error) = telling.tell_all(list) {
             // The command reads what it reads, without hints.
-            eprintln!("nasd hint: {error}");
+            note!("nasd hint: {error}");
         }
     });
     let status = child.wait().map_err(|error| format!("can't wait for the command: {error}"))?;

@@ -11,7 +11,7 @@ mod show;
 
 use super::Outcome;
 use crate::arguments::{KeyArguments, KeyCommand};
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use nasd_cell::Cell;
 use nasd_cell::session::administrator;
 use nasd_protocol::manager::Rotation;
@@ -68,9 +68,7 @@ fn rotate(cell: &Cell, at_once: bool, json: bool) -> Outcome {
         say!("drive {:016x}  epoch {}{done}", state.drive.0, state.epoch);
     }
     if late > 0 && at_once {
-        eprintln!(
-            "nasd: until then, capabilities given out before are good at {late} of the drives"
-        );
+        note!("nasd: until then, capabilities given out before are good at {late} of the drives");
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use super::Outcome;
 use super::agree::agree;
 use crate::arguments::{HandedArguments, HostCommand, UserCommand};
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use nasd_cell::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
 use nasd_cell::time::{spoken, utc};
 use nasd_cell::{
@@ -134,7 +134,7 @@ fn print_token(
         return output::json(&facts);
     }
     let (what, left) = (kind.file(), spoken(token_for.as_secs()));
-    eprintln!("nasd: {what} {name} joins with this command, once, within {left}:");
+    note!("nasd: {what} {name} joins with this command, once, within {left}:");
     say!("nasd join {}", *text);
     Ok(())
 }
@@ -159,7 +159,7 @@ fn remove(cell: &Cell, name: &str, kind: MemberKind, yes: bool, json: bool) -> O
     }
     say!("{what} {name} is out: its certificate counts no more, nor any capability it was given");
     if late > 0 {
-        eprintln!(
+        note!(
             "nasd: {late} of the drives are away; capabilities given out before are good there \
              until they expire, or the drive is back"
         );

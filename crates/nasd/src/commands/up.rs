@@ -6,6 +6,7 @@ use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::UpArguments;
 use crate::detach::run_detached;
 use crate::memory::default_cache_bytes;
+use crate::output::note;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
 use nasd_cell::{
@@ -155,7 +156,7 @@ fn open_or_create(
         stripe: stripe_of(arguments, count)?,
     };
     let cell = create_cell(directory, &new)?;
-    eprintln!("{}", master_keys_note(&cell));
+    note!("{}", master_keys_note(&cell));
     Ok(cell)
 }
 

@@ -5,6 +5,7 @@ use super::super::status::{progress, size};
 use super::master_keys_note;
 use crate::arguments::{AddArguments, DrainArguments};
 use crate::memory::default_cache_bytes;
+use crate::output::note;
 use nasd_cell::session::{COMMAND_DEADLINE, manager_within};
 use nasd_cell::{
     Added, AddedDrive, Cell, CellLock, add_drive, change_stripe, component, forget_component,
@@ -70,7 +71,7 @@ pub fn add(cell: &Cell, arguments: AddArguments) -> Outcome {
             println!("drive {index} gets its share: about {moving} move to it from {others}");
         }
     }
-    eprintln!("{}", master_keys_note(cell));
+    note!("{}", master_keys_note(cell));
     if wait && !spare { wait_until_moved(cell, added.drive_id()) } else { Ok(()) }
 }
 

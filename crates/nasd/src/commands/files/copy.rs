@@ -2,6 +2,7 @@
 
 use super::{CellPath, Session, at, is_missing, parse, shared};
 use crate::commands::Outcome;
+use crate::output::note;
 use crate::shared_file::is_url_argument;
 use indicatif::{ProgressBar, ProgressStyle};
 use nasd_cell::{Cell, CellError};
@@ -38,7 +39,7 @@ pub fn cp(
     progress.finish_and_clear();
     let skipped = copied?;
     if skipped > 0 {
-        eprintln!("nasd: {skipped} devices, sockets or FIFOs were left out");
+        note!("nasd: {skipped} devices, sockets or FIFOs were left out");
     }
     Ok(())
 }

@@ -17,8 +17,8 @@ use std::error::Error;
 /// Most bytes that a drive tells at a time.
 const MOST: usize = 1 << 20;
 
-/// By the volume.
-type Sessions = BTreeMap<String, Session>;
+/// By the volume; of one that can't be reached, why.
+type Sessions = BTreeMap<String, Result<Session, String>>;
 
 /// A file, and what of it is meant.
 struct Target {
@@ -26,6 +26,9 @@ struct Target {
     file: OpenFile,
     range: ByteRange,
 }
+
+/// One that is there, or why it can't be asked about.
+type Opened = Result<Target, String>;
 
 /// `nasd extend`. What is told of some files is printed, also where others fail.
 ///
@@ -38,9 +41,17 @@ pub fn extend(
     ranges: &FileRanges,
     as_json: bool,
 ) -> Outcome {
-    let (sessions, targets) = open(cell, paths, options.rights(), ranges)?;
+    let (sessions, opened) = open(cell, paths, options.rights(), ranges)?;
+    let targets: Vec<&Target> = opened.iter().flatten().collect();
+    let failed = || opened.iter().filter_map(|opened| opened.as_ref().err().cloned());
+    if targets.is_empty() && !opened.is_empty() {
+        return Err(lines(failed()).into());
+    }
+    let extension = find_extension(&sessions, &targets, options);
+    let extension =
+        extension.map_err(|error| lines(failed().chain(std::iter::once(error.to_string()))))?;
     let call = ExtensionCall {
-        extension: find_extension(&sessions, &targets, options)?,
+        extension,
         rights: options.rights(),
         most: MOST,
         arguments: options.arguments.0.clone(),
@@ -49,50 +60,80 @@ pub fn extend(
         spare: std::sync::Arc::default(),
     };
     let asked: Vec<_> = targets.iter().map(|target| (&target.file, target.range)).collect();
-    let answers = Clerk::extend(&asked, &call);
+    let mut answers = Clerk::extend(&asked, &call).into_iter();
     let (mut told, mut failures) = (Vec::new(), Vec::new());
-    for (target, answer) in targets.iter().zip(answers) {
-        match done(target, answer, call.extension.0) {
-            Ok(parts) => told.extend(parts.into_iter().map(|part| (&target.path, part))),
+    // In the order of the paths, with those that could not be opened and were not asked about.
+    for opened in &opened {
+        let parts = opened.as_ref().map_err(String::clone).and_then(|target| {
+            let answer = answers.next().ok_or_else(|| format!("{}: no answer", target.path))?;
+            Ok((&target.path, done(target, answer, call.extension.0)?))
+        });
+        match parts {
+            Ok((path, parts)) => told.extend(parts.into_iter().map(|part| (path, part))),
             Err(failure) => failures.push(failure),
         }
     }
     if failures.is_empty() || !told.is_empty() {
         show(&told, paths.len() > 1, as_json)?;
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
+    if failures.is_empty() { Ok(()) } else { Err(lines(failures.into_iter()).into()) }
 }
 
-/// Opens all files; the sessions with their volumes too.
+/// Failures, one a line: what is the same for many files, as their volume can't be reached, once.
+fn lines(failures: impl Iterator<Item = String>) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for failure in failures {
+        if !told.contains(&failure) {
+            told.push(failure);
+        }
+    }
+    told.join("\n")
+}
+
+/// Opens all files that can be; the sessions with their volumes too.
+///
+/// # Errors
+/// What makes no sense, whatever files there are.
 fn open(
     cell: &Cell,
     paths: &[String],
     rights: Rights,
     ranges: &FileRanges,
-) -> Result<(Sessions, Vec<Target>), Box<dyn Error>> {
+) -> Result<(Sessions, Vec<Opened>), Box<dyn Error>> {
     let ranges = ranges.of(paths.len())?;
-    let (mut sessions, mut targets) = (BTreeMap::new(), Vec::new());
-    for (text, (offset, length)) in paths.iter().zip(ranges) {
-        let path = parse(text)?;
-        if !sessions.contains_key(path.volume()) {
-            sessions.insert(path.volume().to_owned(), Session::open(cell, &path)?);
-        }
-        let session = &sessions[path.volume()];
-        let entry = session.resolve(&path)?;
-        let mode = OpenMode { read: true, write: rights.contains(Rights::WRITE) };
-        let opened = session.clerk.open_known(&session.caller, &entry, mode);
-        let (file, _) = opened.map_err(|error| at(&path, error))?;
-        let rest = file.size().saturating_sub(offset);
-        let range = ByteRange::new(offset, length.map_or(rest, |length| length.min(rest)));
-        targets.push(Target { path, file, range });
-    }
-    Ok((sessions, targets))
+    let parsed: Vec<CellPath> = paths.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+    let mut sessions = Sessions::new();
+    let opened = parsed.into_iter().zip(ranges).map(|(path, range)| {
+        // A volume that is away is waited for once, however many of the files are there.
+        let session = sessions
+            .entry(path.volume().to_owned())
+            .or_insert_with(|| Session::open(cell, &path).map_err(|error| error.to_string()));
+        let session = session.as_ref().map_err(String::clone)?;
+        open_one(session, path, rights, range).map_err(|error| error.to_string())
+    });
+    let opened = opened.collect();
+    Ok((sessions, opened))
+}
+
+fn open_one(
+    session: &Session,
+    path: CellPath,
+    rights: Rights,
+    (offset, length): (u64, Option<u64>),
+) -> Result<Target, Box<dyn Error>> {
+    let entry = session.resolve(&path)?;
+    let mode = OpenMode { read: true, write: rights.contains(Rights::WRITE) };
+    let opened = session.clerk.open_known(&session.caller, &entry, mode);
+    let (file, _) = opened.map_err(|error| at(&path, error))?;
+    let rest = file.size().saturating_sub(offset);
+    let range = ByteRange::new(offset, length.map_or(rest, |length| length.min(rest)));
+    Ok(Target { path, file, range })
 }
 
 /// The extension that is meant: by its number and revision, or as the drives of all files list it.
 fn find_extension(
     sessions: &Sessions,
-    targets: &[Target],
+    targets: &[&Target],
     options: &ExtendOptions,
 ) -> Result<(u32, u32), Box<dyn Error>> {
     if let Some(numbers) = options.numbers() {
@@ -100,6 +141,7 @@ fn find_extension(
     }
     let mut found = BTreeSet::new();
     for (volume, session) in sessions {
+        let Ok(session) = session else { continue };
         let of_volume = targets.iter().filter(|target| target.path.volume() == volume);
         let drives: BTreeSet<DriveId> =
             of_volume.map(|target| target.file.handle().drive).collect();

@@ -4,6 +4,7 @@ mod copy;
 mod extend;
 mod grep;
 mod list;
+mod pieces;
 mod remove;
 mod scan;
 mod shared;

@@ -5,7 +5,7 @@ use crate::arguments::OwnCertificate;
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
 use crate::commands::member::tell_manager;
-use crate::output::say;
+use crate::output::{note, say};
 use nasd_cell::{Cell, MemberKind, replace_own};
 
 /// Replaces it. Given again, it goes on where it was interrupted.
@@ -30,7 +30,7 @@ pub fn rotate(cell: &Cell, whose: OwnCertificate, yes: bool) -> Outcome {
             );
             say!("mount again what is mounted here");
             if late > 0 {
-                eprintln!("nasd: {late} of the drives are away; there they do until it is back");
+                note!("nasd: {late} of the drives are away; there they do until it is back");
             }
         }
     }

@@ -4,7 +4,7 @@
 use super::Target;
 use crate::arguments::RegionArguments;
 use crate::commands::Outcome;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use nasd_protocol::Region;
 use nasd_types::SeekTarget;
@@ -71,7 +71,7 @@ impl Target {
             None => (arguments.regions()?, false),
         };
         if io::stdin().is_terminal() {
-            eprintln!("writing what you type, until the end of file (Ctrl-D)");
+            note!("writing what you type, until the end of file (Ctrl-D)");
         }
         let mut input = io::stdin().lock();
         let written = match &regions[..] {

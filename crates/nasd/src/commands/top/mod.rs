@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Shows what happens, until it is interrupted; with `once`, in one interval.
 ///
 /// # Errors
-/// Missing or wrong certificates, or a manager that does not answer.
+/// Missing or wrong certificates, or a manager that does not answer: of a cell that is down that is known after a few seconds.
 pub fn top(cell: &Cell, arguments: &TopArguments, json: bool) -> Outcome {
     let interval = Duration::from_secs_f64(arguments.interval.max(0.1));
     let mut observer = Observer::new(cell, arguments.metrics_base_port)?;

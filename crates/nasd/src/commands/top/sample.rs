@@ -7,9 +7,9 @@
 use crate::commands::audit::Names;
 use crate::drive_session::{By, DriveSession};
 use nasd_capability::KeyKind;
-use nasd_cell::Cell;
-use nasd_cell::session::{COMMAND_DEADLINE, administrator, manager_within};
-use nasd_client::{Caller, ManagerClient};
+use nasd_cell::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator, manager_within};
+use nasd_cell::{Cell, CellLock};
+use nasd_client::{Caller, ClientError, ManagerClient};
 use nasd_protocol::drive::AuditArguments;
 use nasd_protocol::manager::{CellStatus, Statistics};
 use nasd_types::DriveId;
@@ -58,9 +58,14 @@ impl Observer {
     /// Of a cell whose drives serve metrics behind that port, if they do.
     ///
     /// # Errors
-    /// Missing or wrong certificates; a port that leaves none for a drive.
+    /// Missing or wrong certificates; a port that leaves none for a drive; a manager that does not answer.
     pub fn new(cell: &Cell, metrics_base_port: Option<u16>) -> Result<Observer, Box<dyn Error>> {
-        let (manager, caller) = manager_within(cell, COMMAND_DEADLINE)?;
+        // A manager that is started anew is waited for; where no cell seems to run there is nothing to wait for.
+        let is_up = CellLock::holder(&cell.lock_path()).is_some();
+        let patience = if is_up { COMMAND_DEADLINE } else { STOPPED_PATIENCE };
+        let (manager, caller) = manager_within(cell, patience)?;
+        // Before the drives, each of which is waited for as long as by any command: without a manager they are of no use.
+        manager.volumes(&caller).map_err(away)?;
         let mut metrics = BTreeMap::new();
         let mut indices = BTreeMap::new();
         for drive in &cell.config.drives {
@@ -87,7 +92,7 @@ impl Observer {
     /// # Errors
     /// A manager that does not answer.
     pub fn sample(&mut self) -> Result<Sample, Box<dyn Error>> {
-        let status = self.manager.status(&self.caller)?;
+        let status = self.manager.status(&self.caller).map_err(away)?;
         let at = Instant::now();
         let statistics = self.owner.as_ref().and_then(|owner| owner.statistics().ok());
         let times = self.metrics.iter().filter_map(|(drive, at)| Some((*drive, times_at(*at)?)));
@@ -117,6 +122,14 @@ impl Observer {
             }
         }
         requests
+    }
+}
+
+/// Why the manager tells nothing.
+fn away(error: ClientError) -> String {
+    match error {
+        ClientError::Unreachable { .. } => format!("the manager does not answer: {error}"),
+        other => other.to_string(),
     }
 }
 

@@ -3,9 +3,10 @@
 mod search;
 mod show;
 
+use super::pieces::List;
 use crate::arguments::{GrepArguments, MatchingArguments, ShowingArguments};
 use crate::commands::Outcome;
-use crate::output;
+use crate::output::{self, note};
 use nasd_cell::{Cell, CellError};
 use nasd_clerk::{GrepPlan, ScanOptions, Work};
 use nasd_grep::{Give, MAX_CONTEXT, Pattern, Wanted};
@@ -34,7 +35,7 @@ pub fn grep(
         Ok(0) => Ok(()),
         Ok(status) => std::process::exit(status),
         Err(error) => {
-            eprintln!("nasd: {error}");
+            note!("nasd: {error}");
             std::process::exit(FAILED);
         }
     }
@@ -47,7 +48,7 @@ fn run(cell: &Cell, arguments: &GrepArguments, as_json: bool) -> Result<i32, Box
     let plan = plan(&patterns, &arguments.matching, &arguments.showing, show.what)?;
     let options = ScanOptions { here: arguments.here };
     let begun = Instant::now();
-    let mut printed = Printed { show, ..Printed::default() };
+    let mut printed = Printed::new(show);
     search(cell, paths, arguments.recursive, &plan, options, show, &mut |searched| {
         printed.take(searched);
         !(printed.has_found && show.what == What::Nothing)
@@ -55,12 +56,12 @@ fn run(cell: &Cell, arguments: &GrepArguments, as_json: bool) -> Result<i32, Box
     if arguments.stats {
         let Work { drive_bytes, told_bytes, read_bytes } = printed.work;
         let seconds = begun.elapsed().as_secs_f64();
-        eprintln!(
+        note!(
             "drives looked at {drive_bytes} bytes and told {told_bytes}, {read_bytes} were read; in {seconds:.4} s"
         );
     }
     if as_json {
-        output::json(&printed.facts)?;
+        printed.end_document();
     }
     Ok(match (printed.has_failed, printed.has_found) {
         (false, true) => 0,
@@ -142,11 +143,11 @@ fn plan(
 }
 
 /// What was printed.
-#[derive(Default)]
 struct Printed {
     show: Show,
     work: Work,
-    facts: Vec<serde_json::Value>,
+    /// The files, for scripts.
+    files: List,
     has_found: bool,
     has_failed: bool,
     /// Whether lines of a file are there, and those of another are to be told from them.
@@ -156,17 +157,31 @@ struct Printed {
 }
 
 impl Printed {
+    fn new(show: Show) -> Printed {
+        Printed {
+            show,
+            work: Work::default(),
+            files: List::new(0),
+            has_found: false,
+            has_failed: false,
+            has_lines: false,
+            is_same: false,
+        }
+    }
+
     fn take(&mut self, searched: Searched) {
         match searched {
-            Searched::Lines(lines) => {
-                let mut out = std::io::stdout().lock();
-                if self.show.has_context && self.has_lines && !self.is_same {
-                    output::stop_if_gone_with(out.write_all(b"--\n"), FAILED);
+            Searched::Some(text) => {
+                let mut before = Vec::new();
+                if !self.is_same && self.show.as_json {
+                    self.files.begin_item(&mut before);
+                } else if !self.is_same && self.show.has_context && self.has_lines {
+                    before.extend_from_slice(b"--\n");
                 }
-                output::stop_if_gone_with(out.write_all(&lines), FAILED);
+                print(&before);
+                print(&text);
                 (self.has_lines, self.is_same) = (true, true);
             }
-            Searched::Facts(facts) => self.facts.push(facts),
             Searched::Done { work, is_found } => {
                 self.work.drive_bytes += work.drive_bytes;
                 self.work.told_bytes += work.told_bytes;
@@ -175,10 +190,23 @@ impl Printed {
                 self.is_same = false;
             }
             Searched::Failed(text) => {
-                eprintln!("nasd: {text}");
+                note!("nasd: {text}");
                 self.has_failed = true;
                 self.is_same = false;
             }
         }
     }
+
+    /// Prints the end of the list of files.
+    fn end_document(&self) {
+        let mut end = Vec::new();
+        self.files.end(&mut end);
+        end.push(b'\n');
+        print(&end);
+    }
+}
+
+/// Prints to the standard output, if somebody takes it.
+fn print(text: &[u8]) {
+    output::stop_if_gone_with(std::io::stdout().write_all(text), FAILED);
 }

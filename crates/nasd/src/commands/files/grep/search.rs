@@ -11,7 +11,6 @@ use nasd_clerk::{
     Work,
 };
 use nasd_grep::Line;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,9 +28,7 @@ const PARTS: usize = 4;
 /// What is told of a file, as it comes.
 pub enum Searched {
     /// To be printed.
-    Lines(Vec<u8>),
-    /// For scripts.
-    Facts(Value),
+    Some(Vec<u8>),
     /// The file's end.
     Done {
         /// What it took.
@@ -192,10 +189,11 @@ impl Job {
         let (file, _) = clerk.open(caller, self.handle, OpenMode::READ)?;
         let mut grep = FileGrep::start(Arc::new(file), task.plan, task.options)?;
         let mut shown = Shown::new(task.show, &self.path);
-        let mut give = |line: Line<'_>| {
-            if let Some(lines) = shown.line(line) {
-                let _ = self.to.send(Searched::Lines(lines));
-            }
+        let mut failed = Ok(());
+        let mut give = |line: Line<'_>| match shown.line(line) {
+            Ok(Some(text)) => self.send(text),
+            Ok(None) => {}
+            Err(error) => failed = Err(error),
         };
         let searched = match go_on(task.is_over, || grep.next_lines(&mut give)) {
             // Drives are told to give up what they do for it.
@@ -203,25 +201,27 @@ impl Job {
             Ok(true) => grep.finish(&mut give),
             Err(error) => Err(error),
         };
+        failed?;
         let grepped: Grepped = match searched {
             Ok(grepped) => grepped,
             Err(error) => {
                 // What was found before is right, unless the file was cut.
-                let _ = self.to.send(Searched::Lines(shown.so_far()));
+                self.send(shown.so_far()?);
                 return Err(error.into());
             }
         };
-        if task.show.as_json {
-            if let Some(facts) = shown.facts(&grepped) {
-                let _ = self.to.send(Searched::Facts(facts));
-            }
-        } else {
-            let rest = shown.end(&grepped);
-            if !rest.is_empty() {
-                let _ = self.to.send(Searched::Lines(rest));
-            }
-        }
+        self.send(match task.show.as_json {
+            true => shown.end_as_json(&grepped)?,
+            false => shown.end(&grepped),
+        });
         Ok(Some(Searched::Done { work: grepped.work, is_found: grepped.selected > 0 }))
+    }
+
+    /// Has some of it printed, if somebody still takes it.
+    fn send(&self, text: Vec<u8>) {
+        if !text.is_empty() {
+            let _ = self.to.send(Searched::Some(text));
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! How what is found in a file is shown.
 
+use super::super::pieces::{List, begin_line, put};
 use nasd_clerk::Grepped;
 use nasd_grep::Line;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
+use std::borrow::Cow;
 
 /// Bytes that are printed at a time.
 const SOME: usize = 64 << 10;
@@ -44,7 +47,8 @@ pub struct Shown<'a> {
     show: Show,
     path: &'a str,
     text: Vec<u8>,
-    lines: Vec<Value>,
+    /// The lines, for scripts.
+    facts: List,
     /// The number of the last line that is shown.
     last: Option<u64>,
     is_binary: bool,
@@ -52,21 +56,30 @@ pub struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     pub fn new(show: Show, path: &'a str) -> Shown<'a> {
-        Shown { show, path, text: Vec::new(), lines: Vec::new(), last: None, is_binary: false }
+        // The files are a list of objects, and lines a list in each.
+        let facts = List::new(2);
+        Shown { show, path, text: Vec::new(), facts, last: None, is_binary: false }
     }
 
     /// A line; what is to be printed now, if that is much.
-    pub fn line(&mut self, line: Line<'_>) -> Option<Vec<u8>> {
-        if self.show.as_json {
-            self.lines.push(self.fact(line));
-            return None;
+    ///
+    /// # Errors
+    /// None.
+    pub fn line(&mut self, line: Line<'_>) -> serde_json::Result<Option<Vec<u8>>> {
+        match self.show.as_json {
+            true => self.add_fact(line)?,
+            false => self.add(line),
         }
+        Ok((self.text.len() >= SOME).then(|| std::mem::take(&mut self.text)))
+    }
+
+    fn add(&mut self, line: Line<'_>) {
         if self.is_binary {
-            return None;
+            return;
         }
         if !self.show.is_text && memchr::memchr(0, line.text).is_some() {
             self.is_binary = true;
-            return None;
+            return;
         }
         let is_apart = self.last.is_some_and(|last| last + 1 < line.number);
         if self.show.has_context && is_apart {
@@ -81,20 +94,41 @@ impl<'a> Shown<'a> {
         }
         self.text.extend_from_slice(line.text);
         self.text.push(b'\n');
-        (self.text.len() >= SOME).then(|| std::mem::take(&mut self.text))
     }
 
-    /// What is to be printed of the lines so far.
-    pub fn so_far(self) -> Vec<u8> {
-        self.text
-    }
-
-    fn fact(&self, line: Line<'_>) -> Value {
-        let text = String::from_utf8_lossy(line.text);
-        match self.show.numbers {
-            true => json!({ "number": line.number, "selected": line.is_selected, "text": text }),
-            false => json!({ "selected": line.is_selected, "text": text }),
+    fn add_fact(&mut self, line: Line<'_>) -> serde_json::Result<()> {
+        if self.facts.is_empty() {
+            self.text.push(b'{');
+            begin_line(&mut self.text, 2);
+            self.text.extend_from_slice(b"\"lines\": ");
         }
+        let number = self.show.numbers.then_some(line.number);
+        let text = String::from_utf8_lossy(line.text);
+        self.facts.item(&mut self.text, &Fact { number, selected: line.is_selected, text })
+    }
+
+    /// Ends the object of a file that has lines.
+    fn end_facts(&mut self) -> serde_json::Result<()> {
+        if self.facts.is_empty() {
+            return Ok(());
+        }
+        self.facts.end(&mut self.text);
+        self.text.push(b',');
+        begin_line(&mut self.text, 2);
+        self.text.extend_from_slice(b"\"path\": ");
+        put(&mut self.text, &self.path, 2)?;
+        begin_line(&mut self.text, 1);
+        self.text.push(b'}');
+        Ok(())
+    }
+
+    /// The rest of what is to be printed of the lines so far.
+    ///
+    /// # Errors
+    /// None.
+    pub fn so_far(mut self) -> serde_json::Result<Vec<u8>> {
+        self.end_facts()?;
+        Ok(self.text)
     }
 
     fn name(&mut self, mark: u8) {
@@ -130,17 +164,31 @@ impl<'a> Shown<'a> {
         self.text
     }
 
-    /// The same for scripts; `None` of a file with which nothing is the matter.
-    pub fn facts(self, grepped: &Grepped) -> Option<Value> {
+    /// The same for scripts: nothing of a file with which nothing is the matter.
+    ///
+    /// # Errors
+    /// None.
+    pub fn end_as_json(mut self, grepped: &Grepped) -> serde_json::Result<Vec<u8>> {
         let path = self.path;
         match self.show.what {
-            What::Lines if self.lines.is_empty() => None,
-            What::Lines => Some(json!({ "path": path, "lines": self.lines })),
-            What::Counts => Some(json!({ "path": path, "count": grepped.selected })),
-            What::Names | What::OtherNames => {
-                self.is_listed(grepped).then(|| json!({ "path": path }))
+            What::Lines => self.end_facts()?,
+            What::Counts => {
+                put(&mut self.text, &json!({ "path": path, "count": grepped.selected }), 1)?;
             }
-            What::Nothing => None,
+            What::Names | What::OtherNames if self.is_listed(grepped) => {
+                put(&mut self.text, &json!({ "path": path }), 1)?;
+            }
+            What::Names | What::OtherNames | What::Nothing => {}
         }
+        Ok(self.text)
     }
+}
+
+/// A line, for scripts.
+#[derive(Serialize)]
+struct Fact<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    selected: bool,
+    text: Cow<'a, str>,
 }

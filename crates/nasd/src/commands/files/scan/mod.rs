@@ -1,6 +1,8 @@
 //! `nasd scan`: has the drives select from a structured file, or sum it up, and prints what they tell.
 
+mod bounds;
 mod columns;
+mod document;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 mod parquet;
 mod show;
@@ -9,14 +11,15 @@ mod source;
 use super::{Session, at, parse};
 use crate::arguments::ScanArguments;
 use crate::commands::Outcome;
-use crate::output;
-use nasd_cell::Cell;
-use nasd_clerk::{OpenMode, ScanOptions, Scanned};
+use crate::output::{self, note};
+use document::Document;
+use nasd_cell::{Cell, CellPath};
+use nasd_clerk::{OpenMode, Scanned};
 use nasd_filter::sql::Query;
 use nasd_filter::{Checked, Format, Options, Plan, Program};
 use serde_json::{Value, json};
 use show::Shown;
-use source::{Groups, Source};
+use source::{Groups, Source, Take};
 use std::error::Error;
 use std::io::Write;
 use std::time::Instant;
@@ -34,29 +37,61 @@ pub fn scan(cell: &Cell, arguments: &ScanArguments, as_json: bool) -> Outcome {
     let source = Source::open(&path, file, arguments)?;
     let (query, format) = source.query(&arguments.query)?;
     let checked = plan(arguments, format, &query)?;
-    let options = ScanOptions { here: arguments.here };
-    let begun = Instant::now();
     let shown = Shown { checked: &checked, query: &query };
-    let mut kept = Vec::new();
-    let mut out = std::io::stdout().lock();
-    if !as_json {
-        output::stop_if_gone(out.write_all(&shown.header()));
+    let asked = Asked { path: &path, source: &source, shown, arguments };
+    match as_json {
+        true => asked.print_document(),
+        false => asked.print_lines(),
     }
-    let mut give = |rows: &[u8]| match as_json {
-        true => kept.extend_from_slice(rows),
-        false => output::stop_if_gone(out.write_all(rows)),
-    };
-    let scanned = source.scan(&checked, options, &mut give);
-    let (mut scanned, groups) = scanned.map_err(|error| format!("{path}: {error}"))?;
-    query.arrangement.arrange(&mut scanned.merged);
-    let seconds = begun.elapsed().as_secs_f64();
-    tell(arguments, &scanned, groups, seconds);
-    if as_json {
-        let rows = shown.facts(&kept, &scanned.merged)?;
-        return output::json(&json!({ "rows": rows, "work": work(&scanned, groups, seconds) }));
+}
+
+/// What is to be scanned, and for what.
+struct Asked<'a> {
+    path: &'a CellPath,
+    source: &'a Source,
+    shown: Shown<'a>,
+    arguments: &'a ScanArguments,
+}
+
+/// What a scan has come to, besides rows.
+struct Ended {
+    scanned: Scanned,
+    groups: Option<Groups>,
+    seconds: f64,
+}
+
+impl Asked<'_> {
+    fn print_lines(&self) -> Outcome {
+        let mut out = std::io::stdout().lock();
+        output::stop_if_gone(out.write_all(&self.shown.header()));
+        let ended = self.scan(&mut |rows| {
+            output::stop_if_gone(out.write_all(rows));
+            Ok(())
+        })?;
+        let merged = self.shown.merged(&ended.scanned.merged);
+        output::stop_if_gone(out.write_all(&merged).and_then(|()| out.flush()));
+        Ok(())
     }
-    output::stop_if_gone(out.write_all(&shown.merged(&scanned.merged)).and_then(|()| out.flush()));
-    Ok(())
+
+    fn print_document(&self) -> Outcome {
+        let mut document = Document::new(self.shown, std::io::stdout().lock())?;
+        let ended = self.scan(&mut |rows| document.add_lines(rows))?;
+        document.add_merged(&ended.scanned.merged)?;
+        document.end(&work(&ended))?;
+        Ok(())
+    }
+
+    /// Scans it, and tells people what they should know besides.
+    fn scan(&self, take: &mut Take<'_>) -> Result<Ended, Box<dyn Error>> {
+        let Asked { path, source, shown, arguments } = self;
+        let begun = Instant::now();
+        let scanned = source.scan(shown.checked, arguments, take);
+        let (mut scanned, groups) = scanned.map_err(|error| format!("{path}: {error}"))?;
+        shown.query.arrangement.arrange(&mut scanned.merged);
+        let ended = Ended { scanned, groups, seconds: begun.elapsed().as_secs_f64() };
+        tell(arguments, &ended);
+        Ok(ended)
+    }
 }
 
 fn plan(
@@ -78,11 +113,12 @@ fn plan(
         state_bytes: bytes("memory", arguments.memory)?,
     };
     let program: Program = query.program.clone();
-    Ok(Plan { format, program, options }.check()?)
+    Ok(Plan { format, program, options }.check().map_err(|error| bounds::of_plan(&error))?)
 }
 
 /// What people should know, on the standard error.
-fn tell(arguments: &ScanArguments, scanned: &Scanned, groups: Option<Groups>, seconds: f64) {
+fn tell(arguments: &ScanArguments, ended: &Ended) {
+    let Ended { scanned, groups, seconds } = ended;
     let counts = scanned.counts;
     if counts.bad > 0 {
         let why = match groups {
@@ -91,21 +127,26 @@ fn tell(arguments: &ScanArguments, scanned: &Scanned, groups: Option<Groups>, se
                 "they are not of the form that was said, or guessed from the first lines: see --columns"
             }
         };
-        eprintln!("nasd: records passed over: {}; {why}", counts.bad);
+        note!("nasd: records passed over: {}; {why}", counts.bad);
     }
     if arguments.stats {
         let work = scanned.work;
         if let Some(Groups { all, looked }) = groups {
-            eprintln!("{looked} of {all} groups of rows were looked at");
+            note!("{looked} of {all} groups of rows were looked at");
         }
-        eprintln!(
+        note!(
             "{} records, {} selected; drives looked at {} bytes and told {}, {} were read; in {seconds:.4} s",
-            counts.records, counts.selected, work.drive_bytes, work.told_bytes, work.read_bytes
+            counts.records,
+            counts.selected,
+            work.drive_bytes,
+            work.told_bytes,
+            work.read_bytes
         );
     }
 }
 
-fn work(scanned: &Scanned, groups: Option<Groups>, seconds: f64) -> Value {
+fn work(ended: &Ended) -> Value {
+    let Ended { scanned, groups, seconds } = ended;
     let (counts, work) = (scanned.counts, scanned.work);
     let mut told = json!({
         "records": counts.records,

@@ -1,6 +1,7 @@
 //! Parquet files, of which this program was built to read none.
 
-use super::source::Groups;
+use super::source::{Groups, Take};
+use crate::arguments::ScanArguments;
 use nasd_clerk::{OpenFile, Scanned};
 use nasd_filter::{Checked, Columns, Format};
 use std::convert::Infallible;
@@ -26,7 +27,12 @@ impl Parquet {
         None
     }
 
-    pub fn scan(&self, _: &Checked, _: &mut dyn FnMut(&[u8])) -> Result<(Scanned, Groups), String> {
+    pub fn scan(
+        &self,
+        _: &Checked,
+        _: &ScanArguments,
+        _: &mut Take<'_>,
+    ) -> Result<(Scanned, Groups), String> {
         match self.0 {}
     }
 }

@@ -1,8 +1,11 @@
 //! Parquet files.
 
-use super::source::Groups;
+use super::bounds;
+use super::source::{Groups, Take, Taker};
+use crate::arguments::ScanArguments;
 use nasd_clerk::{OpenFile, OpenParquet, ParquetScanError, Scanned};
 use nasd_filter::{Checked, Format};
+use std::error::Error;
 use std::sync::Arc;
 
 /// One whose end was read.
@@ -27,13 +30,23 @@ impl Parquet {
         found.map(|(_, why)| why.as_str())
     }
 
+    /// Scans it, until rows are refused.
     pub fn scan(
         &self,
         checked: &Checked,
-        give: &mut dyn FnMut(&[u8]),
-    ) -> Result<(Scanned, Groups), ParquetScanError> {
-        let scan = self.0.scan(checked)?;
+        arguments: &ScanArguments,
+        take: &mut Take<'_>,
+    ) -> Result<(Scanned, Groups), Box<dyn Error>> {
+        let told = |error| match error {
+            ParquetScanError::Filter(error) => bounds::of_result(&error, arguments),
+            other => other.to_string(),
+        };
+        let mut taker = Taker::new(take);
+        let mut scan = self.0.scan(checked).map_err(told)?;
         let groups = Groups { all: self.0.groups(), looked: scan.groups() };
-        Ok((scan.finish(give)?, groups))
+        while scan.next_rows(&mut |rows| taker.take(rows)).map_err(told)? {
+            taker.check()?;
+        }
+        Ok((scan.finish(&mut |_| ()).map_err(told)?, groups))
     }
 }

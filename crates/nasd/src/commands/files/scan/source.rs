@@ -1,10 +1,11 @@
 //! What is scanned: a file whose bytes are records, or one of columns.
 
+use super::bounds;
 use super::columns;
 use super::parquet::Parquet;
 use crate::arguments::{RecordFormat, ScanArguments};
 use nasd_cell::CellPath;
-use nasd_clerk::{FileScan, OpenFile, ScanOptions, Scanned};
+use nasd_clerk::{FileScan, FileScanError, OpenFile, ScanOptions, Scanned};
 use nasd_filter::sql::{self, Query};
 use nasd_filter::{Checked, Format};
 use std::error::Error;
@@ -66,22 +67,58 @@ impl Source {
         }
     }
 
-    /// Scans it.
+    /// Scans it, until rows are refused.
     pub fn scan(
         &self,
         checked: &Checked,
-        options: ScanOptions,
-        give: &mut dyn FnMut(&[u8]),
+        arguments: &ScanArguments,
+        take: &mut Take<'_>,
     ) -> Result<(Scanned, Option<Groups>), Box<dyn Error>> {
-        match self {
-            Source::Records { file, .. } => {
-                let scan = FileScan::start(Arc::clone(file), checked, options)?;
-                Ok((scan.finish(give)?, None))
-            }
+        let file = match self {
+            Source::Records { file, .. } => file,
             Source::Columns(parquet) => {
-                let (scanned, groups) = parquet.scan(checked, give)?;
-                Ok((scanned, Some(groups)))
+                let (scanned, groups) = parquet.scan(checked, arguments, take)?;
+                return Ok((scanned, Some(groups)));
             }
+        };
+        let told = |error| match error {
+            FileScanError::Filter(error) => bounds::of_result(&error, arguments),
+            other => other.to_string(),
+        };
+        let options = ScanOptions { here: arguments.here };
+        let mut taker = Taker::new(take);
+        let mut scan = FileScan::start(Arc::clone(file), checked, options).map_err(told)?;
+        while scan.next_rows(&mut |rows| taker.take(rows)).map_err(told)? {
+            taker.check()?;
         }
+        let scanned = scan.finish(&mut |rows| taker.take(rows)).map_err(told)?;
+        taker.check()?;
+        Ok((scanned, None))
+    }
+}
+
+/// What is done with rows, which may be refused.
+pub type Take<'a> = dyn FnMut(&[u8]) -> Result<(), Box<dyn Error>> + 'a;
+
+/// Who takes rows, none behind those that are refused.
+pub struct Taker<'t, 'a> {
+    take: &'t mut Take<'a>,
+    refused: Result<(), Box<dyn Error>>,
+}
+
+impl<'t, 'a> Taker<'t, 'a> {
+    pub fn new(take: &'t mut Take<'a>) -> Taker<'t, 'a> {
+        Taker { take, refused: Ok(()) }
+    }
+
+    pub fn take(&mut self, rows: &[u8]) {
+        if self.refused.is_ok() {
+            self.refused = (self.take)(rows);
+        }
+    }
+
+    /// Why rows were refused, if some were.
+    pub fn check(&mut self) -> Result<(), Box<dyn Error>> {
+        std::mem::replace(&mut self.refused, Ok(()))
     }
 }
