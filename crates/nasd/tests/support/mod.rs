@@ -179,8 +179,7 @@ impl TestCell {
         // Stopped, the supervisor can't restart what dies, nor does any of them hear of another's death before its own.
         signal(up.id(), "STOP");
         let members: Vec<u32> = self.members_of(up.id()).into_iter().map(|(pid, _)| pid).collect();
-        signal_all(&members, "STOP");
-        signal_all(&members, "KILL");
+        kill_at_once(&members);
         wait_until("all members are dead", || members.iter().all(|pid| is_dead(*pid)));
         signal(up.id(), "KILL");
         wait_for_exit(&mut up);
@@ -292,13 +291,15 @@ pub fn free_ports(count: u32) -> u16 {
 
 /// Sends a signal to a process that the test started.
 pub fn signal(pid: u32, name: &str) {
-    signal_all(&[pid], name);
+    let _ = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
 }
 
-/// Sends processes a signal, with nothing between them.
-fn signal_all(pids: &[u32], name: &str) {
+/// Has processes die with nothing between them: all are stopped first. One process does both, as nobody could begin another one
+/// while a mount is stopped: what this process has open there is closed at that.
+fn kill_at_once(pids: &[u32]) {
+    let both = r#"kill -s STOP "$@"; kill -s KILL "$@""#;
     let pids = pids.iter().map(u32::to_string);
-    let _ = Command::new("kill").args(["-s", name]).args(pids).status();
+    let _ = Command::new("sh").args(["-c", both, "sh"]).args(pids).status();
 }
 
 /// Whether all threads of a process have ended: its files are closed then, whether or not anybody has waited for it.
