@@ -360,8 +360,8 @@ impl Search {
         Ok(())
     }
 
-    /// Gives a line, or each match in it, if there is room for all of that, and it takes not too long. A line of which all are never given
-    /// is left to whoever asks.
+    /// Gives a line, or each match in it, if there is room for all of that, and it takes not too long. The next answer begins with a line that
+    /// took too long, and tells it as it is, as nobody knows there that a line begins: whoever asks looks at it.
     fn give(&mut self, index: u64, line: &[u8], is_selected: bool) -> Result<(), IsFull> {
         let (before, most) = (self.answer.len(), self.most);
         // The number is told as the distance from that of the line before.

@@ -217,3 +217,22 @@ fn json_is_told_as_it_comes() {
         assert_eq!((&told[..], found), (&b"[]\n"[..], Some(status)));
     }
 }
+
+/// A line in which finding each match takes long is left to the client, and nothing of the others is lost.
+#[test]
+fn lines_that_drives_leave_are_searched_here() {
+    for options in [CellOptions::default(), CellOptions::striped(3, "raid0")] {
+        let cell = TestCell::start(&options);
+        // Of small files drives are not asked.
+        let (others, long) = ("others\n".repeat(100_000), "a".repeat(40_000));
+        fs::write(cell.path("long"), format!("{others}first a\n{long}\nlast a\n")).unwrap();
+        let (found, status, said) = nasd(&cell, &["-o", "--stats", "a.*x|a", "main:/long"]);
+        // It is told as it is: its matches would take more.
+        let told = said.split(" and told ").nth(1).and_then(|rest| rest.split(',').next());
+        let told: usize = told.and_then(|bytes| bytes.parse().ok()).expect("what drives told");
+        assert!((long.len()..2 * long.len()).contains(&told), "{said}");
+        assert_eq!(status, Some(0), "{said}");
+        // Of the last line there are two.
+        assert!(found == "a\n".repeat(1 + 40_000 + 2).into_bytes(), "{} bytes", found.len());
+    }
+}
