@@ -268,13 +268,12 @@ impl<J: Job> Chunks<J> {
         &self.shared.file
     }
 
-    /// Nobody looks any more at what drives told. Memory is kept that there is room in for any answer, but not if little of it was
-    /// used: all of it would have to be written to for that.
+    /// Nobody looks any more at what drives told. Memory is kept that there is room in for any answer.
     pub(crate) fn give_back(&self, told: Vec<ExtendedPart>) {
         let most = self.shared.job.most();
         let data = told.into_iter().map(|part| part.data);
-        let much = data.filter(|data| data.capacity() >= most && data.len() >= most / 4);
-        much.for_each(|data| self.shared.spare.give(data));
+        let long = data.filter(|data| data.capacity() >= most);
+        long.for_each(|data| self.shared.spare.give(data));
     }
 
     /// No more chunks are wanted: nothing is worked on any more, and `next` must not be asked.

@@ -204,8 +204,15 @@ impl Asked<'_> {
             return Err(ClientError::Protocol { server, why });
         }
         data.truncate(data_length);
+        let data = shortened(data);
         Ok(ExtendedPart { drive: self.drive, pieces, outcome, position, data })
     }
+}
+
+/// Has what was told take no more than four times as much memory: of many calls little may be told. The rest of what it lies in was never
+/// touched, and is not kept, as all of it would have to be written to for that.
+fn shortened(data: Vec<u8>) -> Vec<u8> {
+    if data.len() < data.capacity() / 4 { data.to_vec() } else { data }
 }
 
 /// One piece.

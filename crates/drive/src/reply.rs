@@ -23,8 +23,8 @@ pub enum ReplyData {
     Bytes(Vec<u8>),
     /// Told by an extension, in memory that is granted until it has been sent.
     Told(Granted),
-    /// Encrypted for this reply.
-    Sealed(PooledBuffer),
+    /// Encrypted for this reply, with what was granted for it if an extension has told it.
+    Sealed(PooledBuffer, Option<Granted>),
 }
 
 impl AsRef<[u8]> for ReplyData {
@@ -33,7 +33,17 @@ impl AsRef<[u8]> for ReplyData {
             ReplyData::Frame(segment) => segment,
             ReplyData::Bytes(bytes) => bytes,
             ReplyData::Told(granted) => granted.as_ref(),
-            ReplyData::Sealed(buffer) => buffer,
+            ReplyData::Sealed(buffer, _) => buffer,
+        }
+    }
+}
+
+impl ReplyData {
+    /// What is granted for it until it has been sent, without what it was told in.
+    fn granted(self) -> Option<Granted> {
+        match self {
+            ReplyData::Told(granted) => Some(granted.emptied()),
+            _ => None,
         }
     }
 }
@@ -154,7 +164,8 @@ impl Drive {
             let mut sealed = room.unwrap_or_else(|| self.buffers.take(length));
             let tag = keys.seal_data(Way::Reply, nonce, &slices(&plain), &mut sealed);
             let covered = CoveredData { length: length as u64, tag };
-            return (Some(covered), Some(vec![ReplyData::Sealed(sealed)]));
+            let granted = plain.into_iter().find_map(ReplyData::granted);
+            return (Some(covered), Some(vec![ReplyData::Sealed(sealed, granted)]));
         }
         let covers = protection.contains(Protection::INTEGRITY_DATA);
         (covers.then(|| keys.data(Way::Reply, nonce, &slices(&plain))), Some(plain))

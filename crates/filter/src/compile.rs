@@ -247,8 +247,8 @@ impl Compiler<'_> {
 
     /// A record must not take minutes.
     fn count_steps(&mut self, pattern: &Pattern) -> Result<(), ParameterError> {
-        self.code.like_steps += pattern.steps() as u64;
-        let value = self.code.like_steps * u64::from(self.longest_record);
+        self.code.like_steps = self.code.like_steps.saturating_add(pattern.steps());
+        let value = self.code.like_steps.saturating_mul(self.longest_record.into());
         if value > MAX_LIKE_STEPS {
             let what = "number of `_` in LIKE, by options.longest_record,";
             return Err(ParameterError::Bounds { what, value, least: 0, most: MAX_LIKE_STEPS });

@@ -22,7 +22,11 @@ struct Part {
 /// Bytes of the character at the beginning of `text`, which is not empty. Bytes that are no UTF-8 count
 /// as a character each, with the continuation bytes behind them.
 fn character_bytes(text: &[u8]) -> usize {
-    1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count()
+    1 + text[1..].iter().take_while(|byte| continues_character(**byte)).count()
+}
+
+fn continues_character(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
 }
 
 impl Part {
@@ -35,6 +39,14 @@ impl Part {
         let first = self.runs.first().filter(|run| !run.is_empty());
         self.finder = first.map(|run| Finder::new(run).into_owned());
         self
+    }
+
+    /// See [`Pattern::steps`]. One that begins within a character, as no text does, may be found at each byte of a character with
+    /// very many, all of which are what the next `_` stands for: there is no bound then.
+    fn steps(&self) -> u64 {
+        let places = self.runs.len() - 1;
+        let begins_within = || self.runs[0].first().copied().is_some_and(continues_character);
+        if places > 0 && begins_within() { u64::MAX } else { places as u64 }
     }
 
     /// How many bytes of the beginning of `text` it matches.
@@ -103,8 +115,8 @@ impl Part {
 
 impl Pattern {
     /// How many steps a byte of a text may take: what has to be there between two `_` is looked for at each byte anew.
-    pub(crate) fn steps(&self) -> usize {
-        self.parts.iter().map(|part| part.runs.len() - 1).sum()
+    pub(crate) fn steps(&self) -> u64 {
+        self.parts.iter().map(Part::steps).fold(0, u64::saturating_add)
     }
 
     /// Compiles a pattern.
@@ -227,6 +239,15 @@ mod tests {
             }
             Some((byte, rest)) => text.first() == Some(byte) && by_bytes(rest, &text[1..]),
         }
+    }
+
+    #[test]
+    fn what_begins_within_a_character_may_take_any_number_of_steps() {
+        let steps = |pattern: &[u8]| Pattern::new(pattern, None).unwrap().steps();
+        assert_eq!(steps(b"%\x80_b%"), u64::MAX);
+        assert_eq!(steps(b"a_%\xa9_%\xa9_"), u64::MAX);
+        assert_eq!(steps("%\u{e9}_b_%_".as_bytes()), 3);
+        assert_eq!(steps(b"%\x80%\x80"), 0);
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub const MAX_PATTERN_BYTES: usize = 16 << 10;
 pub struct Bounds {
     /// Bytes of the compiled expression.
     program: usize,
+    /// Bytes of one that may be looked for in lines of any length: one that remembers too little takes about 50 ns for each KiB of it and byte
+    /// of the line.
+    quick_program: usize,
     /// Bytes of what is remembered while it is looked for, in each direction.
     cache: usize,
     /// Classes of characters: each takes up to 50 KiB, and some milliseconds, before the compiled size is known.
@@ -27,11 +30,17 @@ pub struct Bounds {
 
 impl Bounds {
     /// For who works for many others.
-    pub const SMALL: Bounds =
-        Bounds { program: 512 << 10, cache: 1 << 20, classes: 64, behind_matches: 1 << 29 };
+    pub const SMALL: Bounds = Bounds {
+        program: 512 << 10,
+        quick_program: 128 << 10,
+        cache: 1 << 20,
+        classes: 64,
+        behind_matches: 1 << 29,
+    };
     /// For who works for himself.
     pub const LARGE: Bounds = Bounds {
         program: 32 << 20,
+        quick_program: 32 << 20,
         cache: 8 << 20,
         classes: MAX_PATTERN_BYTES,
         behind_matches: u64::MAX,
@@ -82,6 +91,8 @@ pub struct Matcher {
     /// `None` matches nothing. A copy would begin with nothing remembered.
     regex: Option<Arc<RegexMatcher>>,
     most_behind_matches: u64,
+    /// One part in so many of a long line is what it is to be looked for in.
+    share_of_line: usize,
 }
 
 impl Pattern {
@@ -98,24 +109,36 @@ impl Pattern {
         if !self.is_fixed {
             self.check_classes(bounds)?;
         }
-        let most_behind_matches = bounds.behind_matches;
+        let matcher = |regex, share_of_line| Matcher {
+            regex,
+            most_behind_matches: bounds.behind_matches,
+            share_of_line,
+        };
         if self.texts.is_empty() {
-            return Ok(Matcher { regex: None, most_behind_matches });
+            return Ok(matcher(None, 1));
         }
-        let built = RegexMatcherBuilder::new()
-            .multi_line(true)
-            .line_terminator(Some(b'\n'))
-            .case_insensitive(self.ignores_case)
-            .fixed_strings(self.is_fixed)
-            .word(self.is_word)
-            .whole_line(self.is_whole_line)
-            .size_limit(bounds.program)
-            .dfa_size_limit(bounds.cache)
-            .build_many(&self.texts);
-        let regex = built.map_err(|error| PatternError::Expression(error.to_string()))?;
+        let build = |program| {
+            RegexMatcherBuilder::new()
+                .multi_line(true)
+                .line_terminator(Some(b'\n'))
+                .case_insensitive(self.ignores_case)
+                .fixed_strings(self.is_fixed)
+                .word(self.is_word)
+                .whole_line(self.is_whole_line)
+                .size_limit(program)
+                .dfa_size_limit(bounds.cache)
+                .build_many(&self.texts)
+        };
+        let (regex, share_of_line) = match build(bounds.quick_program) {
+            Err(_) if bounds.quick_program < bounds.program => {
+                (build(bounds.program), bounds.program / bounds.quick_program)
+            }
+            built => (built, 1),
+        };
+        let regex = regex.map_err(|error| PatternError::Expression(error.to_string()))?;
         // Otherwise it is not to be run over more than one line.
         match regex.line_terminator() {
-            Some(_) => Ok(Matcher { regex: Some(Arc::new(regex)), most_behind_matches }),
+            Some(_) => Ok(matcher(Some(Arc::new(regex)), share_of_line)),
             None => Err(PatternError::Anchor),
         }
     }
@@ -162,6 +185,11 @@ pub(crate) enum Candidate {
 }
 
 impl Matcher {
+    /// Bytes of a line that take no more time than `longest` do of a pattern that is short.
+    pub fn longest(&self, longest: usize) -> usize {
+        longest / self.share_of_line
+    }
+
     /// Whether a line, without its end, matches.
     pub(crate) fn is_match(&self, line: &[u8]) -> bool {
         // A matcher of bytes has no errors, here and below.
@@ -176,19 +204,25 @@ impl Matcher {
         })
     }
 
-    /// Tells each match in a line that is not empty. Whether these are all: it may take too long to find them.
-    pub(crate) fn each(&self, line: &[u8], mut tell: impl FnMut(&[u8])) -> bool {
+    /// Tells each match in a line that is not empty, as long as it `may_go_on`, which is asked at each. Whether these are all: it may take
+    /// too long to find them.
+    pub(crate) fn each(
+        &self,
+        line: &[u8],
+        may_go_on: &mut dyn FnMut() -> bool,
+        mut tell: impl FnMut(&[u8]),
+    ) -> bool {
         let Some(regex) = &self.regex else { return true };
-        let mut behind_matches: u64 = 0;
+        let (mut behind_matches, mut goes_on): (u64, bool) = (0, true);
         let _ = regex.find_iter(line, |found| {
             behind_matches += (line.len() - found.start()) as u64;
-            let goes_on = behind_matches <= self.most_behind_matches;
+            goes_on = behind_matches <= self.most_behind_matches && may_go_on();
             if goes_on && !found.is_empty() {
                 tell(&line[found]);
             }
             goes_on
         });
-        behind_matches <= self.most_behind_matches
+        goes_on
     }
 }
 

@@ -141,6 +141,20 @@ impl Search {
     ///
     /// [`SearchError`]; the answer is void then.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Next, SearchError> {
+        self.feed_while(bytes, &mut || true)
+    }
+
+    /// The same, for who asks at each match of a line for which all are wanted whether it `may_go_on`: if it may not, the answer ends before
+    /// that line, as if it took too long.
+    ///
+    /// # Errors
+    ///
+    /// [`SearchError`]; the answer is void then.
+    pub fn feed_while(
+        &mut self,
+        bytes: &[u8],
+        may_go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Next, SearchError> {
         let mut bytes = bytes;
         if self.mode == Mode::Head || !self.open.is_empty() {
             let Some(end) = memchr(b'\n', bytes) else {
@@ -150,7 +164,7 @@ impl Search {
             (bytes, rest) = bytes.split_at(end + 1);
             self.keep(bytes)?;
             let line = std::mem::take(&mut self.open);
-            let next = self.look_at(&line);
+            let next = self.look_at(&line, may_go_on);
             self.open = line;
             self.open.clear();
             if next != Next::More {
@@ -160,7 +174,7 @@ impl Search {
         }
         let whole = memrchr(b'\n', bytes).map_or(0, |end| end + 1);
         let (lines, open) = bytes.split_at(whole);
-        let next = if lines.is_empty() { Next::More } else { self.look_at(lines) };
+        let next = if lines.is_empty() { Next::More } else { self.look_at(lines, may_go_on) };
         if next == Next::More { self.keep(open) } else { Ok(next) }
     }
 
@@ -211,13 +225,13 @@ impl Search {
     }
 
     /// Takes whole lines: the first one of the piece alone, as its head.
-    fn look_at(&mut self, lines: &[u8]) -> Next {
+    fn look_at(&mut self, lines: &[u8], may_go_on: &mut dyn FnMut() -> bool) -> Next {
         if self.mode == Mode::Head {
             return self.take_head(lines);
         }
         let found = match self.wanted.give {
             Give::Count => Ok(self.tally(lines)),
-            Give::Lines | Give::Matches => self.find(lines),
+            Give::Lines | Give::Matches => self.find(lines, may_go_on),
         };
         match found {
             Ok(next) => {
@@ -256,7 +270,11 @@ impl Search {
     }
 
     /// Gives what is wanted of some lines; if there is no room, tells the line that it is for, and where that begins in the file.
-    fn find(&mut self, lines: &[u8]) -> Result<Next, (u64, u64)> {
+    fn find(
+        &mut self,
+        lines: &[u8],
+        may_go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Next, (u64, u64)> {
         let matcher = self.matcher.clone();
         let (mut at, mut index) = (0, self.report.lines);
         if self.mode == Mode::Lines {
@@ -266,7 +284,7 @@ impl Search {
                 index += if self.wanted.numbers { count(&lines[at..start]) } else { 0 };
                 let offset = self.position + start as u64;
                 let text = without_end(&lines[line.clone()]);
-                self.give(index, text, true).map_err(|IsFull| (index, offset))?;
+                self.give_selected(index, text, may_go_on).map_err(|IsFull| (index, offset))?;
                 index += u64::from(self.wanted.numbers);
                 at = line.end;
                 self.report.selected += 1;
@@ -360,48 +378,63 @@ impl Search {
         Ok(())
     }
 
-    /// Gives a line, or each match in it, if there is room for all of that, and it takes not too long. The next answer begins with a line that
-    /// took too long, and tells it as it is, as nobody knows there that a line begins: whoever asks looks at it.
-    fn give(&mut self, index: u64, line: &[u8], is_selected: bool) -> Result<(), IsFull> {
-        let (before, most) = (self.answer.len(), self.most);
-        // The number is told as the distance from that of the line before.
-        let next = if self.wanted.numbers { index + 1 } else { self.given + 1 };
-        let (mut distance, mut is_full) = (next - self.given, false);
-        let answer = &mut self.answer;
-        let mut put = |text: &[u8]| {
-            let item = Item { distance, is_selected, text };
-            is_full |= answer.len() + item.bytes() > most;
-            if !is_full {
-                item.append_to(answer);
-                distance = 0;
-            }
-        };
+    /// Gives a line that is selected, or each match in it, if there is room for all of that, and it takes not too long. The next answer begins
+    /// with a line that took too long, and tells it as it is, as nobody knows there that a line begins: whoever asks looks at it.
+    fn give_selected(
+        &mut self,
+        index: u64,
+        line: &[u8],
+        may_go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), IsFull> {
         match self.wanted.give {
-            Give::Matches => {
-                let mut is_empty = true;
-                let is_whole = self.matcher.each(line, |text| {
-                    is_empty = false;
-                    put(text);
-                });
-                if !is_whole {
-                    self.answer.truncate(before);
-                    return Err(IsFull);
-                }
-                // That it is selected is told even so.
-                if is_empty {
-                    put(&[]);
-                }
-            }
-            _ => put(line),
+            Give::Matches => self.give_matches(index, line, may_go_on)?,
+            _ => self.give(index, line, true)?,
         }
-        if is_full {
+        self.before.clear();
+        Ok(())
+    }
+
+    fn give_matches(
+        &mut self,
+        index: u64,
+        line: &[u8],
+        may_go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), IsFull> {
+        let matcher = self.matcher.clone();
+        let (before, given, number) = (self.answer.len(), self.given, self.number(index));
+        let (mut is_full, mut is_empty) = (false, true);
+        let is_whole = matcher.each(line, may_go_on, |text| {
+            is_empty = false;
+            is_full = is_full || self.put(number, text, true).is_err();
+        });
+        if !is_whole || is_full {
             self.answer.truncate(before);
+            self.given = given;
             return Err(IsFull);
         }
-        self.given = next;
-        if is_selected {
-            self.before.clear();
+        // That it is selected is told even so.
+        if is_empty { self.put(number, &[], true) } else { Ok(()) }
+    }
+
+    /// Gives a line, if there is room for it.
+    fn give(&mut self, index: u64, line: &[u8], is_selected: bool) -> Result<(), IsFull> {
+        self.put(self.number(index), line, is_selected)
+    }
+
+    /// The number of a line: where these are not wanted, the next one.
+    fn number(&self, index: u64) -> u64 {
+        if self.wanted.numbers { index + 1 } else { self.given + 1 }
+    }
+
+    /// Puts a text of a line into the answer, if there is room for it.
+    fn put(&mut self, number: u64, text: &[u8], is_selected: bool) -> Result<(), IsFull> {
+        // The number is told as the distance from that of the line before.
+        let item = Item { distance: number - self.given, is_selected, text };
+        if item.bytes() > self.room() {
+            return Err(IsFull);
         }
+        item.append_to(&mut self.answer);
+        self.given = number;
         Ok(())
     }
 

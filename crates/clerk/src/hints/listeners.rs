@@ -16,8 +16,8 @@ use super::sequence::{Batch, Progress};
 const MOST_UNTOLD: u64 = 16;
 const NEWS_EACH: Duration = Duration::from_secs(1);
 
-/// By the way of which drive, maybe a virtual one, and which of those behind it; none where no answer has come, as some of them may
-/// have heard the call all the same.
+/// By the way of which drive, maybe a virtual one, and which of those behind it; none where no answer has come to the last
+/// call, as some of them may have heard it all the same.
 type Listener = (DriveId, Option<DriveId>);
 
 /// What a listener has heard last.

@@ -25,7 +25,7 @@ pub(super) fn feed(
     piece: ByteRange,
     reach: &mut Reach,
     least: &mut u64,
-    mut look: impl FnMut(&[u8]) -> Result<ControlFlow<()>, ExtensionError>,
+    mut look: impl FnMut(&[u8], &Reach) -> Result<ControlFlow<()>, ExtensionError>,
 ) -> Result<u64, ExtensionError> {
     let mut at = piece.offset;
     while at < piece.end() {
@@ -37,7 +37,7 @@ pub(super) fn feed(
         let slices = chunk.slices().chain(zeros(missing));
         for bytes in slices.flat_map(|slice| slice.chunks(FEED)) {
             at += bytes.len() as u64;
-            if look(bytes)?.is_break() {
+            if look(bytes, reach)?.is_break() {
                 return Ok(at);
             }
             // Some take seconds for these.
@@ -73,7 +73,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut fed = 0;
-                let look = |bytes: &[u8]| {
+                let look = |bytes: &[u8], _: &Reach| {
                     fed += bytes.len() as u64;
                     Ok(ControlFlow::Continue(()))
                 };

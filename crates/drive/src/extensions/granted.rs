@@ -28,6 +28,13 @@ impl Granted {
         self.data = data;
         self
     }
+
+    /// As much, where what it was granted for lies somewhere else now.
+    #[must_use]
+    pub fn emptied(mut self) -> Granted {
+        give_room(&self.shared.spare, std::mem::take(&mut self.data));
+        self
+    }
 }
 
 impl AsRef<[u8]> for Granted {

@@ -5,6 +5,7 @@
 //! the file do; bytes behind its end, up to that of the piece, are zeros.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use nasd_grep::remote::{EXTENSION, REVISION, Request};
 use nasd_grep::{Bounds, Next, SMALL_MATCHER_BYTES, Search, SearchError};
@@ -15,11 +16,14 @@ use super::feeding::feed;
 use super::packing;
 use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 
-/// Bytes of a line, with its end: a longer one is left to the client.
+/// Bytes of a line, with its end: a longer one is left to the client, as is a shorter one of what a long expression is looked for in.
 const LONGEST: usize = 256 << 10;
 
 /// Bytes that are looked at in any case: making the pattern ready may have taken as long.
 const LEAST: u64 = 4 << 20;
+
+/// Who is to end soon, and has looked at some bytes for so long, leaves the line to the client: its matches may take minutes.
+const LONG: Duration = Duration::from_millis(20);
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +54,8 @@ impl Extension for Grep {
         let most = packing::most(call, wish);
         let refused = |error: nasd_grep::PatternError| ExtensionError::Refused(error.to_string());
         let matcher = request.pattern.compile(Bounds::SMALL).map_err(refused)?;
-        let mut search = Search::new(&matcher, &request.wanted, LONGEST, most);
+        let longest = matcher.longest(LONGEST);
+        let mut search = Search::new(&matcher, &request.wanted, longest, most);
         let position = look_at_all(call, reach, &mut search)?;
         Ok(Told { position, data: packing::finish(call, wish, search.finish()) })
     }
@@ -101,8 +106,11 @@ fn look_at(
     search: &mut Search,
 ) -> Result<(Next, u64), ExtensionError> {
     let mut next = Next::More;
-    let at = feed(piece, reach, least, |bytes| {
-        next = search.feed(bytes).map_err(failed)?;
+    let at = feed(piece, reach, least, |bytes, reach| {
+        let begun = Instant::now();
+        let mut may_go_on =
+            || reach.go_on().is_ok() && !(reach.is_to_end_soon() && begun.elapsed() >= LONG);
+        next = search.feed_while(bytes, &mut may_go_on).map_err(failed)?;
         Ok(if next == Next::More { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     Ok((next, at))

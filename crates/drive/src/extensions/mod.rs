@@ -11,6 +11,7 @@ mod feeding;
 mod granted;
 mod grep;
 mod jobs;
+mod lost;
 mod packing;
 mod queue;
 mod reach;

@@ -181,10 +181,15 @@ impl<T> Queue<T> {
     /// A job is given up: its calls that wait are not to be begun.
     pub(super) fn give_up(&mut self, name: &JobName, now: f64) -> Vec<T> {
         self.jobs.give_up(*name, now);
-        let is_it = |waiting: &mut Waiting<T>| waiting.need.job == *name;
-        let given_up: Vec<Waiting<T>> = self.waiting.extract_if(.., is_it).collect();
-        given_up.iter().for_each(|waiting| self.jobs.went(&waiting.need.job, now));
-        given_up.into_iter().map(|waiting| waiting.what).collect()
+        self.take_out_all(now, |job| job == name)
+    }
+
+    /// The calls of these jobs that wait are not to be begun.
+    pub(super) fn take_out_all(&mut self, now: f64, is_it: impl Fn(&JobName) -> bool) -> Vec<T> {
+        let taken = self.waiting.extract_if(.., |waiting| is_it(&waiting.need.job));
+        let taken: Vec<Waiting<T>> = taken.collect();
+        taken.iter().for_each(|waiting| self.jobs.went(&waiting.need.job, now));
+        taken.into_iter().map(|waiting| waiting.what).collect()
     }
 
     /// Seconds of work that its job has still to do, less what waiting makes up for.

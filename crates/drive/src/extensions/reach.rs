@@ -76,6 +76,8 @@ pub(super) enum End {
     Panicked,
     /// It was not begun, since others wait of whom fewer do.
     MadeRoom,
+    /// It was not begun, since others of its extension do not end.
+    OthersAreLost,
 }
 
 impl End {

@@ -136,7 +136,7 @@ fn look_at(
     answer: &mut Answer,
 ) -> Result<(Next, u64), ExtensionError> {
     let mut next = Next::More;
-    let at = feed(piece, reach, &mut 0, |bytes| {
+    let at = feed(piece, reach, &mut 0, |bytes, _| {
         next = answer.feed(bytes).map_err(|error| failed(piece.offset, error))?;
         Ok(if next == Next::More { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;

@@ -17,6 +17,7 @@ use nasd_transport::Spare;
 use nasd_types::{AuditId, ByteRange, ObjectName};
 
 use super::jobs::JobName;
+use super::lost::Lost;
 use super::queue::{Need, Queue};
 use super::reach::{Bytes, End, Look, Reach, Signals, bytes_before, give_room, pair};
 use super::{Extension, ExtensionCall, ExtensionError, Granted, Told};
@@ -26,10 +27,6 @@ const NICE: i32 = 10;
 
 /// An extension that asks for nothing for so long, and does not end, is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Threads of one extension that have never ended, of calls of one caller and of all, with which it is not begun any more for him, and
-/// for anybody.
-const MOST_LOST: (usize, usize) = (2, 8);
 
 /// A thread that has had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(10);
@@ -106,8 +103,7 @@ pub(super) struct State {
     next_number: u64,
     threads: usize,
     idle: usize,
-    /// Of each extension and caller, threads that are left to themselves.
-    lost: BTreeMap<(u32, AuditId), usize>,
+    lost: Lost,
     is_over: bool,
 }
 
@@ -160,7 +156,7 @@ impl Workers {
             next_number: 0,
             threads: 0,
             idle: 0,
-            lost: BTreeMap::new(),
+            lost: Lost::default(),
             is_over: false,
         };
         let shared = Shared {
@@ -233,6 +229,7 @@ impl Workers {
                 Some(End::Failed(error)) => return Err(Failure::Told(error)),
                 Some(End::Panicked) => return Err(Failure::Panicked),
                 Some(End::MadeRoom) => return Err(Failure::ManyWait),
+                Some(End::OthersAreLost) => return Err(Failure::NeverEnds),
                 // It may not have been begun yet, or only just.
                 None if !self.shared.has_run_for_long(number) => {}
                 None => {
@@ -258,15 +255,6 @@ impl fmt::Debug for Workers {
 }
 
 impl State {
-    /// Whether a call is not begun, as others of its extension have not ended.
-    fn has_lost_too_many(&self, need: &Need) -> bool {
-        let JobName { extension, caller, .. } = need.job;
-        let of_all = self.lost.iter().filter(|((other, _), _)| *other == extension);
-        let of_all: usize = of_all.map(|(_, lost)| lost).sum();
-        let of_caller = self.lost.get(&(extension, caller)).copied().unwrap_or(0);
-        of_caller >= MOST_LOST.0 || of_all >= MOST_LOST.1
-    }
-
     /// Whether a call is the one whose job has most left of all that run.
     fn has_longest(&self, number: u64) -> bool {
         let left =
@@ -295,7 +283,7 @@ impl Shared {
     ) -> Result<u64, Failure> {
         let now = self.now();
         let mut state = self.lock();
-        if state.has_lost_too_many(&need) {
+        if state.lost.are_too_many_for(&need.job) {
             return Err(Failure::NeverEnds);
         }
         if state.queue.jobs().is_given_up(&need.job, now) {
@@ -378,17 +366,24 @@ impl Shared {
         let Some(running) = state.running.get_mut(&number) else { return };
         running.is_lost = true;
         running.signals.stop();
-        let JobName { extension, caller, .. } = running.need.job;
         // It has no caller any more who could be told what the memory is for.
         let need = running.need;
         (running.need.memory_bytes, running.need.answer_bytes) = (0, 0);
-        *state.lost.entry((extension, caller)).or_default() += 1;
+        state.lost.add(&need.job);
         state.threads -= 1;
         state.queue.give_back(&need);
+        let State { queue, lost, .. } = &mut *state;
+        // Each would take a thread as well.
+        for Waiting { reach, .. } in
+            queue.take_out_all(self.now(), |job| lost.are_too_many_for(job))
+        {
+            reach.end(End::OthersAreLost);
+        }
         // Others may have waited for its thread.
         let waiting = state.queue.len();
         self.add_thread(&mut state, waiting);
         self.work.notify_one();
+        let extension = need.job.extension;
         tracing::error!(extension, "an extension does not end, and is left to itself");
     }
 
@@ -477,9 +472,7 @@ impl Shared {
         state.queue.keep(caller, bytes);
         let granted = (bytes > 0).then(|| Granted::new(Arc::clone(self), caller, bytes));
         if is_lost {
-            let lost = state.lost.entry((need.job.extension, caller)).or_default();
-            *lost = lost.saturating_sub(1);
-            state.lost.retain(|_, lost| *lost > 0);
+            state.lost.remove(&need.job);
         }
         // Memory may be free now for others than the next of this thread.
         self.work.notify_one();
@@ -516,6 +509,7 @@ fn looked_at(call: &ExtensionCall, end: &End, handed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::Description;
+    use super::super::lost::MOST_OF_CALLER;
     use super::*;
     use nasd_types::limits::MAX_TRANSFER_BYTES;
     use nasd_types::{ObjectId, PartitionId, Rights};
@@ -587,14 +581,14 @@ mod tests {
         let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
         let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
         let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(3));
-        for _ in 0..MOST_LOST.0 {
+        for _ in 0..MOST_OF_CALLER {
             assert_eq!(answer(&workers, job(&bad, b"wait")), Err(Failure::NeverEnds));
         }
         // It is not begun any more for its caller, and others are.
         assert_eq!(answer(&workers, job(&bad, b"")), Err(Failure::NeverEnds));
         answer(&workers, Job { caller: AuditId(8), ..job(&bad, b"") }).unwrap();
         answer(&workers, job(&checksum, &[0; 4])).unwrap();
-        for _ in 0..MOST_LOST.0 {
+        for _ in 0..MOST_OF_CALLER {
             go_on.send(()).unwrap();
         }
         // They have ended after all.
@@ -603,6 +597,29 @@ mod tests {
             thread::yield_now();
         }
         again().unwrap();
+    }
+
+    #[test]
+    fn what_waits_behind_those_that_never_end_is_not_begun() {
+        let (go_on, waits) = channel();
+        let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(2));
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let run = || answer(&workers, job(&bad, b"wait"));
+            let calls: Vec<_> = (0..20).map(|_| scope.spawn(run)).collect();
+            let other = scope.spawn(|| {
+                wait_until(|| workers.shared.lock().queue.len() == 19);
+                answer(&workers, Job { caller: AuditId(8), ..job(&bad, b"") })
+            });
+            for call in calls {
+                assert_eq!(call.join().unwrap(), Err(Failure::NeverEnds));
+            }
+            other.join().unwrap().unwrap();
+            assert_eq!(workers.shared.lock().running.len(), MOST_OF_CALLER);
+            assert!(begun.elapsed() < Duration::from_secs(20), "each has been waited for");
+            (0..MOST_OF_CALLER).for_each(|_| go_on.send(()).unwrap());
+        });
     }
 
     #[test]
