@@ -593,7 +593,7 @@ impl Clerk {
     ///
     /// # Errors
     ///
-    /// `Access` if the caller's rights on the file do not allow the mode.
+    /// `Access` if the caller's rights on the file do not allow the mode, `IsDirectory`.
     pub fn open(
         &self,
         caller: &Arc<Caller>,
@@ -626,6 +626,9 @@ impl Clerk {
         mode: OpenMode,
         are_of_now: bool,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
+        if entry.attributes.file_type == FileType::Directory {
+            return Err(ClerkError::Manager(ManagerStatus::IsDirectory));
+        }
         let slot = self.slot_for(caller, entry.handle, mode)?;
         let file = self.core.file(entry.handle);
         if file.is_changed_elsewhere(&entry.attributes) {

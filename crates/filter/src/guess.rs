@@ -14,7 +14,8 @@ pub fn guess_columns(
     quote: Option<u8>,
     header: bool,
 ) -> Vec<Column> {
-    let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample);
+    // A byte order mark is no part of a name.
+    let sample = sample.strip_prefix(b"\xef\xbb\xbf").filter(|_| header).unwrap_or(sample);
     let end = memchr::memrchr(b'\n', sample).map_or(0, |end| end + 1);
     let sample = if is_whole { sample } else { &sample[..end] };
     let mut lines = sample.split_inclusive(|byte| *byte == b'\n').map(|line| {

@@ -235,4 +235,11 @@ fn mountpoints_that_cannot_be() {
     let output =
         cell.nasd(&["mount".as_ref(), point.as_os_str(), "-o".as_ref(), "no-such-option".as_ref()]);
     assert_refused(&output, &["no-such-option"]);
+    // No cell is made for it.
+    let other = cell.directory.path().join("other");
+    for (mountpoint, why) in [(&missing, "no such directory"), (&file, "not a directory")] {
+        let output = run(&["up", "--detach", "--drives", "1", "--mount"], &[mountpoint, &other]);
+        assert_refused(&output, &["--mount", why]);
+    }
+    assert!(!other.exists());
 }

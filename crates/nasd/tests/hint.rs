@@ -137,6 +137,7 @@ fn what_has_no_meaning_is_refused_and_what_is_not_there_is_left_out() {
     };
     let elsewhere = scratch();
     refused(elsewhere.path(), &[], b"x\n", "not a directory of a mounted volume");
+    refused(&cell.path("set/below/1 x"), &[], b"x\n", "name one, and the files below it");
     refused(&elsewhere.path().join("nothing"), &[], b"x\n", "No such file");
     refused(&set, &["--ranges"], b"0 5 below/1 x\n7 x\n", "line 2 of the list");
     refused(&set, &["--list", "/nowhere"], b"", "/nowhere");

@@ -196,6 +196,8 @@ fn what_has_no_meaning_is_told() {
     let cell = TestCell::start(&CellOptions::default());
     fs::write(cell.path("a.csv"), "id,name\n1,x\ny,z\n9223372036854775807,w\n").unwrap();
     fs::write(cell.path("plain"), "").unwrap();
+    fs::create_dir(cell.path("below")).unwrap();
+    fs::write(cell.path("marked.csv"), "\u{feff}id,name\n1,x\n").unwrap();
     let underscores = format!("select id from t where name like '%{}'", "_".repeat(2000));
     for (arguments, word) in [
         (&["main:/a.csv", "select nothing from t"][..], "no column nothing"),
@@ -203,6 +205,7 @@ fn what_has_no_meaning_is_told() {
         (&["main:/a.csv", "select * from t order by id"], "ORDER BY without LIMIT"),
         (&["main:/a.csv", "select * from t where name + 1 > 2"], "does not take"),
         (&["main:/gone.csv"], "main:/gone.csv"),
+        (&["main:/below", "--format", "csv", "--columns", "id:int"], "main:/below: is a directory"),
         (&["main:/plain"], "--format"),
         (&["main:/plain", "--format", "csv"], "--columns"),
         (&["main:/plain", "--format", "fixed"], "--columns"),
@@ -224,6 +227,7 @@ fn what_has_no_meaning_is_told() {
         (&["main:/a.csv", "--groups", "0"], "--groups is 0, not 1 to"),
         (&["main:/a.csv", "--longest-record", "0"], "--longest-record is 0, not 1 to"),
         (&["main:/a.csv", &underscores], "leave some `_` out, or say a shorter --longest-record"),
+        (&["main:/a.csv", "select * from t limit -1"], "a LIMIT that is no number of records"),
         (&["main:/a.csv", "select * from t order by id limit 9999999"], "LIMIT behind ORDER BY is"),
     ] {
         for place in [&[][..], &["--here"]] {
@@ -231,6 +235,14 @@ fn what_has_no_meaning_is_told() {
             let said = String::from_utf8_lossy(&told.stderr).into_owned();
             assert!(!told.status.success() && said.contains(word), "{arguments:?}: {said}");
         }
+    }
+    let told = cell.nasd(&["extend", "main:/below", "checksum"]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("main:/below: is a directory"));
+    // A byte order mark belongs to the first line.
+    for (options, count) in [(&[][..], "1"), (&["--no-header"], "2")] {
+        let query = &["scan", "main:/marked.csv", "select count(*) from t"][..];
+        let told = cell.nasd(&[query, options].concat());
+        assert_eq!(String::from_utf8_lossy(&told.stdout).lines().next_back(), Some(count));
     }
     // The first lines are not like the others: those are passed over, and that is told.
     let told = cell.nasd(&[

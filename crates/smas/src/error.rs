@@ -24,10 +24,10 @@ pub enum SmasError {
         error: ClerkError,
     },
     /// A filter of records was chosen before it was said what the records are.
-    #[error("say what the file's records are first: record_struct")]
+    #[error("say what the file's records are first: record_struct, in C smas_recordstruct")]
     NoRecords,
     /// Nothing is to be had record by record before a filter was chosen.
-    #[error("choose a filter first: use_filter")]
+    #[error("choose a filter first: use_filter, in C smas_usefilter")]
     NoFilter,
     /// A record is longer than there is room for.
     #[error("a record of {record} bytes does not fit in {room}")]

@@ -252,7 +252,7 @@ fn limit(clause: ast::LimitClause) -> Result<Option<u64>, SqlError> {
     match limit.as_ref().map(literal) {
         None => Ok(None),
         Some(Some(Literal::Int(limit))) if limit >= 0 => Ok(Some(limit.cast_unsigned())),
-        Some(_) => not_supported("a LIMIT that is no number"),
+        Some(_) => not_supported("a LIMIT that is no number of records, 0 or more"),
     }
 }
 

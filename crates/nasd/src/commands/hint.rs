@@ -26,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub fn hint(arguments: &HintArguments) -> Outcome {
     let at = |error: &dyn std::fmt::Display| format!("{}: {error}", arguments.directory.display());
     let directory = File::open(&arguments.directory).map_err(|error| at(&error))?;
+    if !directory.metadata().map_err(|error| at(&error))?.is_dir() {
+        return Err(at(&"not a directory: name one, and the files below it in the list").into());
+    }
     // A mount of ours refuses what says nothing; others don't know what that is.
     let probe = HintRequest::default().tell(&directory);
     if !probe.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {

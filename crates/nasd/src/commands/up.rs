@@ -15,6 +15,7 @@ use nasd_cell::{
 };
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -32,6 +33,9 @@ const DOWN_TIMEOUT: Duration = Duration::from_secs(300);
 pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     // Before anything slow: a signal during the start must stop what was started.
     let shutdown = Shutdown::new()?;
+    if let Some(mountpoint) = &arguments.mount {
+        check_mountpoint(mountpoint)?;
+    }
     let cell = open_or_create(directory, arguments)?;
     if arguments.detach {
         if let Some(pid) = CellLock::holder(&cell.lock_path()) {
@@ -237,6 +241,17 @@ fn manager_member(cell: &Cell, metrics_base_port: Option<u16>) -> MemberSpec {
         arguments.extend(["--metrics".into(), address.to_string().into()]);
     }
     MemberSpec { name: "manager".into(), arguments, log: cell.log_path("manager"), may_end: false }
+}
+
+/// What can't be mounted at all is said before a cell is made for it. What is left there of a mount that has died looks like an
+/// error, and is none.
+fn check_mountpoint(mountpoint: &Path) -> Outcome {
+    let why = match std::fs::metadata(mountpoint) {
+        Ok(metadata) if !metadata.is_dir() => "that is not a directory",
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "there is no such directory",
+        _ => return Ok(()),
+    };
+    Err(format!("--mount {}: {why}", mountpoint.display()).into())
 }
 
 fn mount_member(cell: &Cell, mountpoint: &Path) -> MemberSpec {

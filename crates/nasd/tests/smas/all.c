@@ -238,6 +238,7 @@ static void refusals(void) {
     CHECK(smas_open("nowhere", O_RDONLY) == -1 && errno == EINVAL);
     CHECK(smas_open("main:/missing", O_RDONLY) == -1 && errno == ENOENT);
     CHECK(strstr(smas_strerror(), "main:/missing") != NULL);
+    CHECK(smas_open("main:/", O_RDONLY) == -1 && errno == EISDIR);
     CHECK(smas_open(NULL, O_RDONLY) == -1 && errno == EINVAL);
     CHECK(smas_open_mode(FILE_PATH, O_RDWR | O_CREAT | O_EXCL, 0600) == -1 && errno == EEXIST);
     CHECK(smas_close(7) == -1 && errno == EBADF);
