@@ -86,6 +86,6 @@ int main(int count, char **arguments)
         if (poll(&ready, 1, 10000) < 0 || nfs_service(nfs, ready.revents) < 0)
             fail("waiting");
     }
-    printf("%llu selected in %.3f s\n", (unsigned long long)selected, now() - begun);
+    printf("%llu selected in %.5f s\n", (unsigned long long)selected, now() - begun);
     return 0;
 }

@@ -45,6 +45,6 @@ int main(int count, char **arguments)
             selected += (unsigned char)*at < below;
     if (smas_error(fd) != 0)
         fail("a record");
-    printf("%llu selected in %.3f s\n", selected, now() - begun);
+    printf("%llu selected in %.5f s\n", selected, now() - begun);
     return 0;
 }
