@@ -161,6 +161,7 @@ impl AttributeCache {
             false => drive.fs_data_modify_time,
         };
         attributes.change_time = entry.told.max(drive.data_modify_time);
+        attributes.data_version = drive.data_version;
         entry.fetched = entry.fetched(asked);
         entry.confirmed = asked;
         Some(entry.attributes)
@@ -228,6 +229,7 @@ mod tests {
             access_time: Timestamp(1),
             modify_time: Timestamp(1),
             change_time: Timestamp(change_time),
+            data_version: 1,
             create_time: Timestamp(1),
             device: Device::NONE,
             revision: 0,
@@ -246,6 +248,7 @@ mod tests {
             block_size: 4096,
             create_time: Timestamp(1),
             data_modify_time: Timestamp(50),
+            data_version: 50,
             attribute_modify_time: Timestamp(50),
             fs_data_modify_time: Timestamp(50),
             fs_attribute_modify_time: Timestamp(attribute_time),

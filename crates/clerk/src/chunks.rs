@@ -32,7 +32,7 @@ const SPARE_BYTES: usize = 16 << 20;
 /// Chunks that may be there before the one that is wanted is.
 const MOST_AHEAD: u64 = 4;
 
-/// Chunks that are done here after a drive has not answered, at first and at most, before drives are asked again.
+/// Chunks that are done here after a drive has not answered, or would tell all, at first and at most, before drives are asked again.
 const RESTS: (u64, u64) = (4, 64);
 
 /// Bytes that an answer is to have, so that asking costs little beside it: nearly as many as it may have, as not as many are selected of
@@ -64,8 +64,8 @@ pub(crate) trait Job: Send + Sync + 'static {
     /// Whether drives have told all of a range.
     fn is_whole(&self, told: &[ExtendedPart], range: ByteRange) -> bool;
 
-    /// Bytes that drives would have told instead.
-    fn bytes(found: &Self::Found) -> u64;
+    /// Bytes that drives would have told instead, where what is found here shows that: of partial results each of them tells several.
+    fn bytes(found: &Self::Found) -> Option<u64>;
 
     /// Does it here, until it is over.
     ///
@@ -177,6 +177,9 @@ struct State<J: Job> {
     rest: Rest,
     /// Drives tell nearly all that they look at: that is read as fast.
     is_all_told: bool,
+    /// What is found here does not show whether they would the next time: they are asked now and then.
+    is_partial: bool,
+    all_told: Rest,
     /// How answers came so far.
     answers: Answers,
     /// How many drives told something of the last chunk that any did.
@@ -235,8 +238,10 @@ impl<J: Job> Chunks<J> {
             there: BTreeMap::new(),
             asked: BTreeMap::new(),
             here,
-            rest: Rest { chunks: 0, next: RESTS.0 },
+            rest: Rest::NONE,
             is_all_told: false,
+            is_partial: false,
+            all_told: Rest::NONE,
             answers: Answers::default(),
             drives: 1,
             no_wish: false,
@@ -345,7 +350,28 @@ impl<J: Job> Drop for Threads<J> {
     }
 }
 
+impl<J: Job> State<J> {
+    /// Whether the chunk that is begun now is done here.
+    fn is_next_here(&mut self) -> bool {
+        if self.here {
+            return true;
+        }
+        if !self.is_all_told {
+            return self.rest.take();
+        }
+        if !self.is_partial || self.all_told.take() {
+            return true;
+        }
+        // Drives are asked for this one, and others go on as before.
+        self.all_told.begin();
+        self.rest.take()
+    }
+}
+
 impl Rest {
+    /// They are asked.
+    const NONE: Rest = Rest { chunks: 0, next: RESTS.0 };
+
     /// Whether a chunk that is begun now is done here.
     fn take(&mut self) -> bool {
         let is_here = self.chunks > 0;
@@ -353,16 +379,17 @@ impl Rest {
         is_here
     }
 
-    /// A chunk has shown something about drives. What several have shown at the same time is one thing.
-    fn learn(&mut self, asked: Asked) {
-        match asked {
-            Asked::Told => self.next = RESTS.0,
-            Asked::Away if self.chunks == 0 => {
-                self.chunks = self.next;
-                self.next = (2 * self.next).min(RESTS.1);
-            }
-            Asked::Away | Asked::No | Asked::CanNot => {}
+    /// A chunk has shown that they are to be left alone. What several have shown at the same time is one thing.
+    fn begin(&mut self) {
+        if self.chunks == 0 {
+            self.chunks = self.next;
+            self.next = (2 * self.next).min(RESTS.1);
         }
+    }
+
+    /// One has shown that they need not be.
+    fn end(&mut self) {
+        self.next = RESTS.0;
     }
 }
 
@@ -408,7 +435,7 @@ impl<J: Job> Shared<J> {
                 state = self.wait(state);
                 continue;
             }
-            let here = state.here || state.is_all_told || state.rest.take();
+            let here = state.is_next_here();
             let range = self.next_range(&state, here);
             let number = state.next;
             state.next += 1;
@@ -481,24 +508,23 @@ impl<J: Job> Shared<J> {
     /// told of them, and who looks at them best.
     fn learn(&self, state: &mut State<J>, bytes: u64, chunk: &Chunk<J::Found>, asked: Asked) {
         let told = match chunk {
-            Chunk::Told(told, _) => told.iter().map(|part| part.data.len() as u64).sum(),
+            Chunk::Told(told, _) => Some(told.iter().map(|part| part.data.len() as u64).sum()),
             Chunk::Found(found) => J::bytes(found),
-        };
-        let came = match chunk {
-            Chunk::Told(_, came) => *came,
-            Chunk::Found(_) => Came { bytes: told, is_packed: true },
         };
         if let Chunk::Told(told, _) = chunk {
             let drives: BTreeSet<_> = told.iter().map(|part| part.drive).collect();
             state.drives = drives.len().max(1) as u64;
         }
-        // Where the network is slow they are to come packed before that is said.
-        let is_to_be = state.answers.wish() == Wish::Packed && !state.no_wish;
         // What was left to this clerk once will be so again, mostly.
         state.here |= asked == Asked::CanNot;
-        state.rest.learn(asked);
-        state.is_all_told = came.bytes >= bytes / 20 * 19 && (came.is_packed || !is_to_be);
-        let size = u128::from(bytes) * u128::from(ANSWER_BYTES) / u128::from(told.max(1));
+        match asked {
+            Asked::Told => state.rest.end(),
+            Asked::Away => state.rest.begin(),
+            Asked::No | Asked::CanNot => {}
+        }
+        self.learn_all_told(state, bytes, chunk);
+        let size =
+            u128::from(bytes) * u128::from(ANSWER_BYTES) / u128::from(told.unwrap_or(bytes).max(1));
         let size = u64::try_from(size).unwrap_or(u64::MAX);
         // No more than is known to be right.
         let most = self.sizes.most.min(4 * bytes).max(self.sizes.first);
@@ -506,6 +532,28 @@ impl<J: Job> Shared<J> {
             true => self.sizes.first,
             false => (size / PIECE_BYTES * PIECE_BYTES).clamp(self.sizes.first, most),
         };
+    }
+
+    /// Whether drives would tell nearly all of the next chunks.
+    fn learn_all_told(&self, state: &mut State<J>, bytes: u64, chunk: &Chunk<J::Found>) {
+        let nearly_all = bytes / 20 * 19;
+        // Where the network is slow answers are to come packed before that is said.
+        let is_to_be = state.answers.wish() == Wish::Packed && !state.no_wish;
+        let found = match chunk {
+            Chunk::Told(_, came) => {
+                state.is_all_told = came.bytes >= nearly_all && (came.is_packed || !is_to_be);
+                match state.is_all_told {
+                    true => state.all_told.begin(),
+                    false => state.all_told = Rest::NONE,
+                }
+                return;
+            }
+            Chunk::Found(found) => J::bytes(found),
+        };
+        match found {
+            Some(told) => state.is_all_told = told >= nearly_all,
+            None => state.is_partial = true,
+        }
     }
 
     /// A chunk, from drives if that goes.
@@ -632,16 +680,16 @@ mod tests {
 
     #[test]
     fn drives_that_do_not_answer_are_asked_again_later_and_less_often() {
-        let mut rest = Rest { chunks: 0, next: RESTS.0 };
+        let mut rest = Rest::NONE;
         for chunks in [4, 8, 16, 32, 64, 64] {
             assert!(!rest.take(), "they are asked");
             // Several chunks were under way.
-            (0..3).for_each(|_| rest.learn(Asked::Away));
+            (0..3).for_each(|_| rest.begin());
             assert_eq!((0..chunks).filter(|_| rest.take()).count(), chunks);
         }
         assert!(!rest.take());
-        rest.learn(Asked::Told);
-        rest.learn(Asked::Away);
+        rest.end();
+        rest.begin();
         assert_eq!(rest.chunks, RESTS.0);
     }
 }

@@ -231,9 +231,9 @@ impl Job for GrepJob {
         read_all(told).is_ok_and(|parts| are_whole(parts.iter().map(tell), range))
     }
 
-    fn bytes(found: &Found) -> u64 {
+    fn bytes(found: &Found) -> Option<u64> {
         let data = |(_, data): &(ByteRange, Vec<u8>)| data.len() as u64;
-        found.as_ref().map_or(0, |found| found.iter().map(data).sum())
+        Some(found.as_ref().map_or(0, |found| found.iter().map(data).sum()))
     }
 
     fn find(&self, here: &Here<'_>) -> Result<Found, ClerkError> {

@@ -8,21 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nasd_types::{ByteRange, Timestamp};
+use nasd_types::ByteRange;
 
 use crate::wire::FileAttributes;
 
 /// A piece older than this is not used any more, until it is known that it is as good as new.
 const MAX_AGE: Duration = Duration::from_secs(5);
 
-/// What a file is like at some moment. Who writes moves both times; and who sets the time of its data back moves the other, which
-/// nobody sets.
+/// What a file is like at some moment. The version of its data nobody can set, unlike its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// When its data or attributes had changed.
-    changed: Timestamp,
-    /// When its data had changed, or who may write it says so.
-    modified: Timestamp,
+    data: u64,
     /// Bytes that it has.
     size: u64,
 }
@@ -30,8 +26,7 @@ pub(crate) struct Version {
 impl Version {
     /// What attributes tell of it.
     pub(crate) fn of(attributes: &FileAttributes) -> Version {
-        let FileAttributes { change_time, modify_time, size, .. } = *attributes;
-        Version { changed: change_time, modified: modify_time, size }
+        Version { data: attributes.data_version, size: attributes.size }
     }
 }
 
@@ -284,7 +279,7 @@ impl Hinted {
 mod tests {
     use super::*;
 
-    const VERSION: Version = Version { changed: Timestamp(7), modified: Timestamp(5), size: 1000 };
+    const VERSION: Version = Version { data: 7, size: 1000 };
 
     fn begin(hinted: &mut Hinted, range: ByteRange, now: Instant) -> PieceId {
         let begun = hinted.begin(range, now).unwrap();
@@ -352,7 +347,7 @@ mod tests {
         hinted.keep(VERSION, later);
         assert!(matches!(hinted.find(5, 1, later), Found::Ready(_)));
         // That the time of its data was set back shows by the other.
-        hinted.keep(Version { changed: Timestamp(8), ..VERSION }, later);
+        hinted.keep(Version { data: 8, ..VERSION }, later);
         assert!(hinted.is_empty());
         // What is on its way may be of either: what was asked for later is of the newer one.
         let way = |hinted: &mut Hinted, offset| {
@@ -360,7 +355,7 @@ mod tests {
             assert!(hinted.ask(offset, id));
             id
         };
-        let newer = Version { modified: Timestamp(6), ..VERSION };
+        let newer = Version { data: 6, ..VERSION };
         hinted.note(VERSION);
         let old = way(&mut hinted, 20);
         hinted.note(newer);

@@ -18,6 +18,9 @@ use crate::{ClerkError, OpenFile};
 /// Chunks of a Select: of the first ones nearly as many bytes may come back.
 const SELECT: Sizes = Sizes { first: 4 << 20, most: 32 << 20, here: 1 << 20 };
 
+/// Those of partial results of which nobody knows how long they are: of few groups, or of as many as there are records.
+const PARTIAL: Sizes = Sizes { first: 8 << 20, most: SUM_BYTES.1, here: 8 << 20 };
+
 /// Bytes of a chunk of what is summed up, at least and at most: little comes back.
 const SUM_BYTES: (u64, u64) = (8 << 20, 256 << 20);
 
@@ -127,7 +130,10 @@ impl FileScan {
         let file_bytes = file.settled_size()?;
         let sizes = match &checked.plan().program {
             Program::Select(_) => SELECT,
-            Program::Aggregate(_) | Program::Top(_) => Sizes::of_sums(file_bytes),
+            Program::Aggregate(aggregate) if aggregate.keys.is_empty() => {
+                Sizes::of_sums(file_bytes)
+            }
+            Program::Aggregate(_) | Program::Top(_) => PARTIAL,
         };
         let checked = checked.with_secret(secret());
         let join = Join::new(&checked);
@@ -332,9 +338,9 @@ impl Job for ScanJob {
             .is_ok_and(|(parts, _)| are_whole(parts.iter().map(tell), range))
     }
 
-    fn bytes(found: &Found) -> u64 {
-        let result = found.result.as_ref().map_or(0, Vec::len);
-        (found.given.length + result) as u64
+    fn bytes(found: &Found) -> Option<u64> {
+        let is_partial = found.result.as_ref().is_ok_and(|result| !result.is_empty());
+        (!is_partial).then_some(found.given.length as u64)
     }
 
     fn find(&self, here: &Here<'_>) -> Result<Found, ClerkError> {

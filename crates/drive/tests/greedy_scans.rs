@@ -37,7 +37,13 @@ struct Greedy {
 
 impl Extension for Greedy {
     fn description(&self) -> Description {
-        Description { number: NUMBER, name: "greedy", revision: 1, rights: Rights::READ }
+        Description {
+            number: NUMBER,
+            name: "greedy",
+            revision: 1,
+            rights: Rights::READ,
+            parameters: "",
+        }
     }
 
     fn check(&self, _: &ExtensionCall) -> Result<usize, ExtensionError> {

@@ -39,7 +39,13 @@ impl Lasts {
 
 impl Extension for Lasts {
     fn description(&self) -> Description {
-        Description { number: NUMBER, name: "lasts", revision: 1, rights: Rights::READ }
+        Description {
+            number: NUMBER,
+            name: "lasts",
+            revision: 1,
+            rights: Rights::READ,
+            parameters: "",
+        }
     }
 
     fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError> {

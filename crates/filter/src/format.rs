@@ -102,7 +102,7 @@ pub struct Column {
 nasd_xdr::xdr_enum! {
     /// The type of a value; every type has NULL too.
     pub enum Type {
-        /// True or false. Only what comes as columns has columns of it.
+        /// True or false. Only JSON lines and what comes as columns have columns of it.
         Bool = 0,
         /// An `i64`.
         Int = 1,
@@ -196,6 +196,11 @@ impl Format {
         }
     }
 
+    /// Whether there may be columns of booleans.
+    const fn has_booleans(&self) -> bool {
+        matches!(self, Format::JsonLines(_) | Format::Columns(_))
+    }
+
     /// Checks everything that a format must keep to.
     ///
     /// # Errors
@@ -212,7 +217,7 @@ impl Format {
             if name.is_empty() || name.len() > MAX_NAME_BYTES || !names.insert(name) {
                 return Err(ParameterError::ColumnName { index });
             }
-            if self.column_type(index) == Some(Type::Bool) && !matches!(self, Format::Columns(_)) {
+            if self.column_type(index) == Some(Type::Bool) && !self.has_booleans() {
                 return Err(ParameterError::ColumnKind { index });
             }
         }

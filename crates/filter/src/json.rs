@@ -22,6 +22,7 @@ struct Quoted {
 /// A value of the line.
 enum Value {
     Null,
+    Bool(bool),
     Text(Quoted),
     Number { start: usize, end: usize },
     Other,
@@ -88,6 +89,7 @@ impl Members<'_> {
         vector.nulls[self.index] = false;
         match (value, self.format.columns[load.column].kind) {
             (Value::Null, _) => vector.nulls[self.index] = true,
+            (Value::Bool(value), Type::Bool) => vector.bools[self.index] = *value,
             (Value::Number { start, end }, Type::Int) => {
                 vector.ints[self.index] = parse_int(&line[*start..*end])?;
             }
@@ -201,8 +203,8 @@ impl Line<'_> {
             b'-' | b'0'..=b'9' => self.number(),
             b'{' | b'[' => self.nested(level),
             b'n' => self.word(b"null").map(|()| Value::Null),
-            b't' => self.word(b"true").map(|()| Value::Other),
-            b'f' => self.word(b"false").map(|()| Value::Other),
+            b't' => self.word(b"true").map(|()| Value::Bool(true)),
+            b'f' => self.word(b"false").map(|()| Value::Bool(false)),
             _ => None,
         }
     }

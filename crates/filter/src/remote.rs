@@ -82,6 +82,8 @@ pub struct Answer {
     length: usize,
     /// Where the piece under way has its report.
     report_at: usize,
+    /// Room in which a report is written, empty between two.
+    report: Vec<u8>,
     piece: Piece,
     /// Bytes until the partial result is looked at again.
     look_in: u64,
@@ -103,11 +105,11 @@ impl Answer {
 
     /// Bytes of memory that it takes.
     pub fn memory_bytes(checked: &Checked, most: usize) -> usize {
-        checked.memory_bytes() + most
+        checked.memory_bytes() + most + REPORT_BYTES
     }
 
     /// One that is written to `buffer`, which has room for [`least_bytes`](Self::least_bytes) or more, and whatever in it. `secret`: as
-    /// [`Checked::with_secret`].
+    /// [`Checked::with_secret`]. Nothing is allocated after it.
     pub fn new(checked: &Checked, file_bytes: u64, buffer: Vec<u8>, secret: u64) -> Answer {
         let most = buffer.len();
         Answer {
@@ -117,6 +119,7 @@ impl Answer {
             pieces_room: if is_select(checked.plan()) { most } else { most / 2 },
             length: 0,
             report_at: 0,
+            report: Vec::with_capacity(REPORT_BYTES),
             piece: Piece::default(),
             look_in: LOOK_BYTES,
             counted: (0, 0),
@@ -230,8 +233,12 @@ impl Answer {
     }
 
     fn put_report(&mut self) {
-        let report = nasd_xdr::to_bytes(&self.scan.report());
-        self.buffer[self.report_at..self.report_at + REPORT_BYTES].copy_from_slice(&report);
+        let mut report = Encoder::append_to(std::mem::take(&mut self.report));
+        self.scan.report().encode(&mut report);
+        let room = &mut self.buffer[self.report_at..self.report_at + REPORT_BYTES];
+        room.copy_from_slice(report.as_bytes());
+        self.report = report.into_bytes();
+        self.report.clear();
     }
 }
 

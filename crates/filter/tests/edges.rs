@@ -173,6 +173,78 @@ fn json_lines() {
     assert_eq!(run(&plan, deep(64).as_bytes()).unwrap().1.bad, 1);
 }
 
+fn json_with_booleans() -> Format {
+    Format::JsonLines(JsonLines { columns: columns(&[Type::Bool, Type::Int]) })
+}
+
+#[test]
+fn booleans_of_json_are_words() {
+    let all = plan(json_with_booleans(), select(None, all_columns(2)));
+    for (line, row) in [
+        (r#"{"a":true,"b":1}"#, Some("true,1")),
+        (r#"{"b":1, "a" : false }"#, Some("false,1")),
+        (r#"{"a":null,"b":1}"#, Some(",1")),
+        ("{}", Some(",")),
+        (r#"{"a":1}"#, None),
+        (r#"{"a":0}"#, None),
+        (r#"{"a":"true"}"#, None),
+        (r#"{"a":""}"#, None),
+        (r#"{"a":[true]}"#, None),
+        (r#"{"a":{}}"#, None),
+        (r#"{"a":True}"#, None),
+        (r#"{"a":truetrue}"#, None),
+        (r#"{"a":true,"a":true}"#, None),
+        (r#"{"b":false}"#, None),
+    ] {
+        let (rows, report) = run(&all, line.as_bytes()).unwrap();
+        let expected = row.map(|row| format!("{row}\n")).unwrap_or_default();
+        assert_eq!((rows, report.bad), (expected, u64::from(row.is_none())), "{line:?}");
+    }
+}
+
+#[test]
+fn booleans_of_json_are_values() {
+    let (a, b) = (|| Expression::column(0), || Expression::column(1));
+    let file = b"{\"a\":true,\"b\":1}\n{\"a\":false,\"b\":2}\n{\"b\":3}\n{\"a\":7,\"b\":4}\n";
+    let no = || Expression::Literal(Literal::Bool(false));
+    let not_there = Expression::IsNull { value: Box::new(a()), negated: false };
+    for (filter, rows) in [
+        (a(), "1\n"),
+        (Expression::not(a()), "2\n"),
+        (Expression::compare(Comparison::Equal, a(), no()), "2\n"),
+        (Expression::compare(Comparison::Greater, a(), no()), "1\n"),
+        (not_there, "3\n"),
+    ] {
+        let found = run(&plan(json_with_booleans(), select(Some(filter), Some(vec![b()]))), file);
+        let (found, report) = found.unwrap();
+        assert_eq!((found.as_str(), report.records, report.bad), (rows, 4, 1));
+    }
+    let items = [Function::Count, Function::Min, Function::Max].map(item).to_vec();
+    let expected = [Value::Int(2), Value::Bool(false), Value::Bool(true)];
+    assert_eq!(aggregate(json_with_booleans(), items, file), expected);
+    // Delimited text has none, and they are not added up.
+    let delimited = plan(csv(false, &[Type::Int, Type::Bool]), select(None, None));
+    let error = delimited.check().map(|_| ()).unwrap_err();
+    assert_eq!(error, ParameterError::ColumnKind { index: 1 });
+    let items = vec![item(Function::Sum)];
+    let sum = Program::Aggregate(Aggregate { filter: None, keys: vec![], items });
+    let error = plan(json_with_booleans(), sum).check().map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "sum does not take boolean");
+}
+
+/// Types have the numbers that they always had: plans of older programs are read.
+#[test]
+fn plans_of_json_lines_are_these_bytes() {
+    for (kind, number) in [(Type::Bool, 0), (Type::Int, 1), (Type::Float, 2), (Type::Text, 3)] {
+        let format = Format::JsonLines(JsonLines { columns: columns(&[kind]) });
+        let bytes = nasd_xdr::to_bytes(&plan(format, select(None, None)));
+        // The format, how many columns there are, the name with its length and padding, and the type.
+        let format = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 0, 0, 0, number];
+        assert_eq!(bytes[..format.len()], format);
+        assert!(nasd_xdr::from_bytes::<Plan>(&bytes).is_ok());
+    }
+}
+
 #[test]
 fn integers_overflow_at_their_limits() {
     let format = || csv(false, &[Type::Int, Type::Int]);

@@ -1,11 +1,15 @@
-//! A scan allocates what it says it will, at its start, and nothing after it.
+//! A scan allocates what it says it will, at its start, and nothing after it; and so does one that answers for a drive.
 
 #![allow(clippy::unwrap_used, reason = "compiled for tests alone")]
 
 mod generate;
 
 use generate::Random;
-use nasd_filter::{Fed, Output, Piece, Plan, Scan};
+use nasd_filter::remote::{Answer, AnswerError, Next};
+use nasd_filter::{
+    Aggregate, Arithmetic, Checked, Column, Delimited, Expression, Fed, Format, Function, Item,
+    JsonLines, Options, Output, Piece, Plan, Program, Scan, Select, Type,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -85,5 +89,102 @@ fn nothing_is_allocated_after_the_start() {
         assert!(held <= told && told - held < 1024, "{held} of {told}: {plan:?}");
         let (calls, bytes) = allocated(|| run(&mut scan, &file, &mut buffer));
         assert_eq!((calls, bytes), (0, 0), "{plan:?}");
+    }
+}
+
+/// Answers for pieces of a file, one after the other, as far as there is room for what is told of them; for how many that is.
+fn answer(
+    mut answer: Answer,
+    file: &[u8],
+    piece: usize,
+    slice: usize,
+) -> Result<usize, AnswerError> {
+    let mut count = 0;
+    for (number, bytes) in file.chunks(piece).enumerate() {
+        let mut at = (number * piece) as u64;
+        if !answer.begin(at) {
+            break;
+        }
+        count += 1;
+        let mut next = Next::More;
+        for slice in bytes.chunks(slice) {
+            next = answer.feed(slice)?;
+            at += slice.len() as u64;
+            if next != Next::More {
+                break;
+            }
+        }
+        if matches!(next, Next::Full(_)) || answer.end(at)? != Next::More || next != Next::More {
+            break;
+        }
+    }
+    answer.finish().map(|_| count)
+}
+
+/// Answers as [`answer`] does, and looks at what that allocates; for how many pieces, 0 if it fails.
+fn counted(checked: &Checked, file: &[u8], most: usize, piece: usize, slice: usize) -> usize {
+    let buffer = vec![0xee; most];
+    let told = Answer::memory_bytes(checked, most);
+    let mut new = None;
+    let (_, bytes) = allocated(|| new = Some(Answer::new(checked, file.len() as u64, buffer, 1)));
+    assert!(bytes + most <= told, "{bytes} and {most} of {told}: {:?}", checked.plan());
+    let mut count = Ok(0);
+    let (calls, bytes) = allocated(|| count = answer(new.unwrap(), file, piece, slice));
+    assert_eq!((calls, bytes), (0, 0), "{:?}", checked.plan());
+    count.unwrap_or(0)
+}
+
+#[test]
+fn nor_for_answers() {
+    let mut most_pieces = 0;
+    for seed in 0..3000 {
+        let mut random = Random::new(seed);
+        let format = generate::format(&mut random);
+        let file = generate::file(&mut random, &format);
+        let checked = generate::plan(&mut random, format).check().unwrap();
+        let most = Answer::least_bytes(&checked) + random.pick(&[0, 100, 10_000]);
+        let (piece, slice) = (1 + random.below(500), 1 + random.below(100));
+        most_pieces = most_pieces.max(counted(&checked, &file, most, piece, slice));
+    }
+    assert!(most_pieces > 10, "{most_pieces}");
+}
+
+/// A number, a text and another one.
+fn columns(last: Type) -> Vec<Column> {
+    let column = |name: &str, kind| Column { name: name.to_owned(), kind };
+    vec![column("number", Type::Int), column("text", Type::Text), column("last", last)]
+}
+
+/// Hundreds of groups, by two keys.
+fn groups() -> Program {
+    let item = |function, column| Item { function, argument: Some(Expression::column(column)) };
+    let items = vec![item(Function::Max, 1), item(Function::Sum, 0), item(Function::Min, 2)];
+    let (number, many) = (Expression::column(0), Expression::int(500));
+    let number = Expression::arithmetic(Arithmetic::Remainder, number, many);
+    let keys = vec![number, Expression::column(2)];
+    Program::Aggregate(Aggregate { filter: None, keys, items })
+}
+
+/// Hundreds of pieces, of all of which is told.
+#[test]
+fn nor_for_answers_of_many_pieces() {
+    let lines = |line: &dyn Fn(usize) -> String| (0..60_000).map(line).collect::<String>();
+    let text = lines(&|id| format!("{id},\"a \"\"{}\"\"\",{}.5\n", id % 7, id % 2));
+    let objects = lines(&|id| {
+        format!("{{\"number\":{id},\"te\\u0078t\":\"\\n{}\",\"last\":{}}}\n", id % 7, id % 2 == 0)
+    });
+    let (delimiter, quote) = (b',', Some(b'"'));
+    let (header, columns_of_text) = (false, columns(Type::Float));
+    let delimited = Delimited { delimiter, quote, header, columns: columns_of_text };
+    let json = Format::JsonLines(JsonLines { columns: columns(Type::Bool) });
+    let projection = Some((0..3).map(Expression::column).collect());
+    let select = Program::Select(Select { filter: None, projection, limit: None });
+    for (format, file) in [(Format::Delimited(delimited), text), (json, objects)] {
+        for (program, most) in [(select.clone(), 8 << 20), (groups(), 1 << 20)] {
+            let plan = Plan { format: format.clone(), program, options: Options::default() };
+            let checked = plan.check().unwrap();
+            let found = counted(&checked, file.as_bytes(), most, 5000, 999);
+            assert_eq!(found, file.len().div_ceil(5000), "{plan:?}");
+        }
     }
 }

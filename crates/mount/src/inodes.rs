@@ -27,12 +27,19 @@ const NAMED: u64 = 1 << (OBJECT_BITS - 1);
 /// The index that stands for numbers that are good for this mount only.
 const OTHER_INDEX: u64 = 0xffff;
 
-/// The contents of a file as of some moment: when they change, one of these does.
-pub(crate) type Version = (Timestamp, u64);
+/// The contents of a file as of some moment, and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Another one after each change, also where the time is set back.
+    data: u64,
+    modified: Timestamp,
+    size: u64,
+}
 
 /// The version that attributes tell.
 pub(crate) fn version(attributes: &FileAttributes) -> Version {
-    (attributes.modify_time, attributes.size)
+    let FileAttributes { data_version, modify_time, size, .. } = *attributes;
+    Version { data: data_version, modified: modify_time, size }
 }
 
 /// The pages that the kernel has of a file.
@@ -409,17 +416,17 @@ impl Inodes {
         };
         inode.wrote = true;
         if let Some(told) = &mut inode.told {
-            told.1 = told.1.max(end);
+            told.size = told.size.max(end);
         }
     }
 
     /// Whether somebody else must have written since the kernel was told.
     pub(crate) fn was_changed_elsewhere(&self, ino: u64, version: Version) -> bool {
         let tables = self.lock();
-        tables
-            .inodes
-            .get(&ino)
-            .is_some_and(|inode| !inode.wrote && inode.told.is_some_and(|told| told.0 != version.0))
+        let is_other =
+            |told: Version| (told.data, told.modified) != (version.data, version.modified);
+        let inode = tables.inodes.get(&ino);
+        inode.is_some_and(|inode| !inode.wrote && inode.told.is_some_and(is_other))
     }
 
     /// Whether the kernel believes the attributes of a file that it opens.
@@ -574,6 +581,10 @@ mod tests {
 
     use super::*;
 
+    fn at(time: u64, size: u64) -> Version {
+        Version { data: time, modified: Timestamp(time), size }
+    }
+
     fn volume() -> Arc<Volume> {
         let cell = FakeCell::new(2, std::time::Duration::from_secs(1));
         cell.clerk(Settings::default()).volume()
@@ -690,15 +701,15 @@ mod tests {
         let inodes = Inodes::new(&volume);
         let file = handle(&volume, 0, 700);
         let ino = inodes.remember(ROOT, b"a", file);
-        assert!(inodes.are_pages_of(ino, (Timestamp(4), 10), false), "there is none");
-        assert!(inodes.are_pages_of(ino, (Timestamp(5), 10), true), "nor was there");
-        assert!(inodes.are_pages_of(ino, (Timestamp(5), 10), true));
-        assert!(!inodes.are_pages_of(ino, (Timestamp(6), 10), true));
-        assert!(!inodes.are_pages_of(ino, (Timestamp(6), 11), false));
-        inodes.forgot_pages(ino, (Timestamp(6), 11));
-        assert!(inodes.are_pages_of(ino, (Timestamp(6), 11), true));
+        assert!(inodes.are_pages_of(ino, at(4, 10), false), "there is none");
+        assert!(inodes.are_pages_of(ino, at(5, 10), true), "nor was there");
+        assert!(inodes.are_pages_of(ino, at(5, 10), true));
+        assert!(!inodes.are_pages_of(ino, at(6, 10), true));
+        assert!(!inodes.are_pages_of(ino, at(6, 11), false));
+        inodes.forgot_pages(ino, at(6, 11));
+        assert!(inodes.are_pages_of(ino, at(6, 11), true));
         let taken_over = Inodes::new(&volume);
         inodes.known_files().iter().for_each(|known| taken_over.know(known));
-        assert!(!taken_over.are_pages_of(ino, (Timestamp(6), 11), true), "any may be left");
+        assert!(!taken_over.are_pages_of(ino, at(6, 11), true), "any may be left");
     }
 }

@@ -154,6 +154,7 @@ mod tests {
             used_bytes: 0,
             access_time: Timestamp(0),
             modify_time: Timestamp(0),
+            data_version: 0,
             change_time: Timestamp(0),
             create_time: Timestamp(0),
             device: Device::NONE,

@@ -162,6 +162,17 @@ fn other_formats_are_scanned_too() {
     let groups =
         scan(&cell, &["main:/objects.jsonl", "select tag, count(*) from t group by tag"]).0;
     assert!(groups.starts_with("tag,count(*)\nt0,5000\n"), "{groups}");
+    // Booleans as they are guessed, and as they are said to be.
+    let objects = (0..50_000).map(|id| format!("{{\"id\": {id}, \"odd\": {}}}\n", id % 2 == 1));
+    fs::write(cell.path("flags.jsonl"), objects.collect::<String>() + "{\"odd\": 1}\n").unwrap();
+    for told in [&[][..], &["--columns", "id:int,odd:bool"]] {
+        let (path, first) = ("main:/flags.jsonl", "select id, odd from t where not odd limit 2");
+        assert_eq!(scan(&cell, &[&[path, first], told].concat()).0, "id,odd\n0,false\n2,false\n");
+        let groups = "select odd, count(*) from t where id >= 0 group by odd";
+        let (counted, said) = scan(&cell, &[&[path, groups, "--stats"], told].concat());
+        assert_eq!(counted, "odd,count(*)\nfalse,25000\ntrue,25000\n");
+        assert!(said.contains(" 0 were read"), "{said}");
+    }
     let records: Vec<u8> = (0..300_000_u32)
         .flat_map(|id| [id.to_le_bytes(), (id % 100).to_le_bytes(), *b"abc\0"].concat())
         .collect();
@@ -196,6 +207,9 @@ fn what_has_no_meaning_is_told() {
     let cell = TestCell::start(&CellOptions::default());
     fs::write(cell.path("a.csv"), "id,name\n1,x\ny,z\n9223372036854775807,w\n").unwrap();
     fs::write(cell.path("plain"), "").unwrap();
+    let mixed =
+        "{\"id\":1,\"mixed\":true,\"list\":[1]}\n{\"id\":2,\"mixed\":\"yes\",\"list\":[]}\n";
+    fs::write(cell.path("mixed.jsonl"), mixed).unwrap();
     fs::create_dir(cell.path("below")).unwrap();
     fs::write(cell.path("marked.csv"), "\u{feff}id,name\n1,x\n").unwrap();
     let underscores = format!("select id from t where name like '%{}'", "_".repeat(2000));
@@ -210,6 +224,9 @@ fn what_has_no_meaning_is_told() {
         (&["main:/plain", "--format", "csv"], "--columns"),
         (&["main:/plain", "--format", "fixed"], "--columns"),
         (&["main:/a.csv", "--columns", "id:number"], "NAME:TYPE"),
+        (&["main:/a.csv", "--columns", "id:bool,name:text"], "`id:bool` is no NAME:TYPE"),
+        (&["main:/mixed.jsonl", "select mixed from t"], "several kinds, of which --columns"),
+        (&["main:/mixed.jsonl", "select list from t"], "column list: its values are objects or"),
         (
             &["main:/a.csv", "select id from t", "--columns", "id:int,name:text", "--strict"],
             "the record at byte 12",

@@ -279,3 +279,63 @@ fn a_sqlite_database_that_two_mounts_write_to_stays_whole() {
     drop(beside);
     cell.stop();
 }
+
+/// Writes and syncs.
+fn put(path: &Path, bytes: &[u8], offset: u64) -> File {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+    file.sync_all().unwrap();
+    file
+}
+
+/// A byte, as an open shows it that is made now.
+fn byte(path: &Path, offset: u64) -> u8 {
+    let mut byte = [0];
+    File::open(path).unwrap().read_exact_at(&mut byte, offset).unwrap();
+    byte[0]
+}
+
+#[test]
+fn what_was_written_by_who_sets_the_time_back_is_seen_at_the_next_open() {
+    let mut cell = TestCell::start(&options());
+    let beside = Beside::mount(&cell);
+    let (here, there) = (cell.path("file"), beside.at.join("file"));
+    fs::write(&there, [b'0'; 65536]).unwrap();
+    for round in b'1'..b'6' {
+        let time = fs::metadata(&there).unwrap().modified().unwrap();
+        assert_eq!(byte(&here, 10), round - 1);
+        let file = put(&there, &[round; 65536], 0);
+        file.set_modified(time).unwrap();
+        drop(file);
+        assert_eq!(byte(&here, 10), round);
+        assert_eq!(fs::metadata(&here).unwrap().modified().unwrap(), time);
+    }
+    drop(beside);
+    cell.stop();
+}
+
+#[test]
+fn what_was_written_to_drives_whose_clocks_are_behind_is_seen_at_the_next_open() {
+    const UNIT: u64 = 64 << 10;
+    let mut cell = TestCell::start(&CellOptions {
+        size: "512M",
+        ..CellOptions::striped(2, "raid0 --stripe-unit 64K")
+    });
+    let beside = Beside::mount(&cell);
+    let (here, there) = (cell.path("file"), beside.at.join("file"));
+    fs::write(&there, [b'0'; 2 * UNIT as usize]).unwrap();
+    File::open(&there).unwrap().sync_all().unwrap();
+    // Its clock goes on at a mark, which is ahead, and is as the other one only when minutes have passed.
+    cell.kill_and_await("drive-1");
+    for unit in [0, 1] {
+        for round in b'a'..b'd' {
+            // The other drive is written to as well, so that it may have the later time.
+            for (at, written) in [(1 - unit, round - 32), (unit, round)] {
+                drop(put(&there, &[written; 4096], at * UNIT));
+                assert_eq!(byte(&here, at * UNIT) as char, written as char, "unit {at}");
+            }
+        }
+    }
+    drop(beside);
+    cell.stop();
+}

@@ -21,6 +21,9 @@ pub const MAX_BATCH_BYTES: usize = 63 << 10;
 /// Longest vendor, model or revision of a drive, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64;
 
+/// Longest text of an extension about its arguments, in bytes.
+pub const MAX_PARAMETERS_BYTES: usize = 256;
+
 /// Most partitions of a drive.
 pub const MAX_PARTITIONS: usize = 1024;
 

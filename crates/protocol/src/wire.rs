@@ -303,6 +303,7 @@ impl Field for Attributes {
         out.u32(self.block_size);
         self.create_time.put(out);
         self.data_modify_time.put(out);
+        out.u64(self.data_version);
         self.attribute_modify_time.put(out);
         self.fs_data_modify_time.put(out);
         self.fs_attribute_modify_time.put(out);
@@ -320,6 +321,7 @@ impl Field for Attributes {
             block_size: input.u32()?,
             create_time: Field::take(input)?,
             data_modify_time: Field::take(input)?,
+            data_version: input.u64()?,
             attribute_modify_time: Field::take(input)?,
             fs_data_modify_time: Field::take(input)?,
             fs_attribute_modify_time: Field::take(input)?,

@@ -14,6 +14,13 @@
  * those of one file go one after the other. Where a call says that it has failed, errno tells why, and smas_strerror() in
  * words. After fork() the child must not make any. Link with -lsmas.
  *
+ * Files of lines, as CSV, are told of by smas_recordformat instead of smas_recordstruct:
+ *
+ *     smas_recordformat(fd, CSV_FORMAT, "id:int,price:float,city:text");
+ *     smas_usefilter(fd, SQL_FILTER, "SELECT id, price FROM trips WHERE city = 'Patras'");
+ *     while (smas_nextrecord_n(fd, line, sizeof line) != 0)
+ *         puts(line);
+ *
  * smas_recordstruct and smas_usefilter are macros of C11. C++ programs, and those in other languages, call what they stand for,
  * smas_recordstruct_n and smas_usefilter_n.
  */
@@ -37,6 +44,14 @@ enum smas_kind {
     FLOAT = 4     /* 4 or 8 bytes */
 };
 
+/* Formats of lines. CSV and TSV have a first line that is no record, unless | SMAS_NO_HEADER says that there is none. */
+enum smas_format {
+    CSV_FORMAT = 1,     /* fields with , between, and " around those that hold one */
+    TSV_FORMAT = 2,     /* the same with a tab */
+    JSON_FORMAT = 3,    /* a JSON object each */
+    SMAS_NO_HEADER = 16 /* of CSV and TSV */
+};
+
 /*
  * Filters, and the arguments that follow. CONDITIONS are: the number of a field, from 1, an operator, a value; and so on,
  * with AND or OR between, from left to right. Without any, all records are meant.
@@ -45,11 +60,11 @@ enum smas_filter {
     SQLSELECT_FILTER = 1, /* CONDITIONS: the records that meet them, as they are */
     COUNT_FILTER = 2,     /* CONDITIONS: how many records meet them, an int64_t */
     SUM_FILTER = 3,       /* field, CONDITIONS: an int64_t of integers, else a double; none where there is no value */
-    MIN_FILTER = 4,       /* the same; of CHAR a text */
+    MIN_FILTER = 4,       /* the same; of CHAR, or a column of text, a text */
     MAX_FILTER = 5,       /* the same */
     AVG_FILTER = 6,       /* field, CONDITIONS: a double; none where there is no value */
-    SQL_FILTER = 7,       /* "SELECT ..." of fields f1, f2 ...: see below */
-    GREP_FILTER = 8       /* a regular expression, and if need be SMAS_FIXED | ...: lines of text; needs no record structure */
+    SQL_FILTER = 7,       /* "SELECT ..." of fields f1, f2 ..., or of the columns that lines have: see below */
+    GREP_FILTER = 8       /* a regular expression, and if need be SMAS_FIXED | ...: lines of text; needs no records */
 };
 
 /*
@@ -57,6 +72,9 @@ enum smas_filter {
  * byte that is 1 (or 0, where there is no value), then a truth in one byte, an int64_t or a double, or for a text its length in
  * four bytes and the text, all with the least significant byte first. Groups are lines of text. A file that ends within a record, or has
  * one that can't be looked at, fails; records near it may not be had before.
+ *
+ * Of lines all rows are text, without line ends: with SELECT *, and SQLSELECT_FILTER, the lines as they are, else fields with the
+ * format's delimiter between (of JSON a comma), and in quotes where need be. What has no value is empty, an empty text is "".
  */
 
 /* Of GREP_FILTER. */
@@ -96,8 +114,8 @@ int smas_fsync(int fd);
 
 /*
  * The next record that the filter gives, into a buffer that has room for one: as many bytes as all fields together, or eight
- * of a number. Its bytes; 0 after the last one, and where it has failed, as smas_error() tells. Text and other rows need the
- * next one.
+ * of a number. Its bytes; 0 after the last one, and where it has failed, as smas_error() tells. Text and other rows need
+ * smas_nextrecord_n.
  */
 ssize_t smas_nextrecord(int fd, void *buffer);
 
@@ -106,7 +124,7 @@ ssize_t smas_nextrecord_n(int fd, void *buffer, size_t size);
 
 /*
  * As many of the next records as have room in a buffer of that size, one behind the other, at least one: their bytes together; 0
- * as of the others. Each has to be as long as the others, as those of SQLSELECT_FILTER are. It spares a call for each.
+ * as of the others. Each has to be as long as the others, as those of SQLSELECT_FILTER are, unless they are lines. It spares a call for each.
  */
 ssize_t smas_nextrecords(int fd, void *buffer, size_t size);
 
@@ -126,6 +144,15 @@ struct smas_argument {
 
 /* Says what the records are: the kind of each field and its bytes. -1: it failed. */
 int smas_recordstruct_n(int fd, size_t count, const struct smas_argument *arguments);
+
+/*
+ * Says what the lines of a file are: a format, and the columns as nasd scan --columns has them, NAME:TYPE with commas between. Types
+ * are int, float and text, and in JSON bool. Queries call columns by these names, CONDITIONS by their numbers from 1. Those of CSV
+ * and TSV are all that a line may have, in their order, whatever its first line calls them; those of JSON are members of the
+ * object, in any order, and others are passed over. Where one is missing it has no value; a line of another form, or of more than
+ * 1 MiB, fails. -1: it failed.
+ */
+int smas_recordformat(int fd, int format, const char *columns);
 
 /* Chooses a filter: which, and its arguments. It begins at the start of the file, wherever that is read. -1: it failed. */
 int smas_usefilter_n(int fd, size_t count, const struct smas_argument *arguments);

@@ -301,7 +301,7 @@ impl Rows {
 
     /// Puts in what is told at the end.
     fn merged(&mut self, mut merged: Merged, shown: &Shown) -> Result<(), SmasError> {
-        if let Shown::Columns(_, arrangement) = shown {
+        if let Shown::Columns { arrangement, .. } = shown {
             arrangement.arrange(&mut merged);
         }
         match merged {
@@ -329,16 +329,16 @@ impl Rows {
 impl Shown {
     fn is_text(&self, groups: &[Vec<Value>]) -> bool {
         let is_text = |group: &Vec<Value>| matches!(group.first(), Some(Value::Text(_)));
-        matches!(self, Shown::Columns(..)) || groups.iter().any(is_text)
+        matches!(self, Shown::Columns { .. }) || groups.iter().any(is_text)
     }
 
     /// A group as it is told; what is NULL is not.
     fn row(&self, group: &[Value]) -> Result<Option<Vec<u8>>, SmasError> {
         match self {
             Shown::Value => value_bytes(group.first().unwrap_or(&Value::Null)),
-            Shown::Columns(columns, _) => {
-                let values = columns.iter().filter_map(|place| group.get(*place));
-                let mut row = delimited_row(values, b',', b'"');
+            Shown::Columns { places, marks: (delimiter, quote), .. } => {
+                let values = places.iter().filter_map(|place| group.get(*place));
+                let mut row = delimited_row(values, *delimiter, *quote);
                 // Its end is no part of it, as of other lines.
                 row.pop_if(|end| *end == b'\n');
                 Ok(Some(row))
@@ -413,7 +413,12 @@ mod tests {
         assert_eq!(value(Value::Float(0.0)).unwrap(), Some(vec![0; 8]));
         assert_eq!(value(Value::Text(Vec::new())).unwrap(), Some(Vec::new()));
         let group = [Value::Text(b"a,b".to_vec()), Value::Int(7)];
-        let row = Shown::Columns(vec![1, 0], Arrangement::default()).row(&group).unwrap();
-        assert_eq!(row, Some(b"7,\"a,b\"".to_vec()));
+        let row = |delimiter| {
+            let (places, arrangement) = (vec![1, 0], Arrangement::default());
+            let shown = Shown::Columns { places, arrangement, marks: (delimiter, b'"') };
+            shown.row(&group).unwrap().unwrap()
+        };
+        assert_eq!(row(b','), b"7,\"a,b\"");
+        assert_eq!(row(b'\t'), b"7\ta,b");
     }
 }

@@ -6,9 +6,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use nasd_filter::{Comparison, Function, Literal};
+use nasd_filter::{Comparison, Delimited, Format, Function, JsonLines, Literal};
 use nasd_grep::Pattern;
 
+use crate::columns;
 use crate::conditions::{Condition, Junction, Operand};
 use crate::error::SmasError;
 use crate::file::{Access, Field, SmasFile};
@@ -153,6 +154,20 @@ unsafe fn arguments(count: usize, at: *const SmasArgument) -> Result<Vec<Argumen
     given.iter().map(argument).collect()
 }
 
+/// A text of the caller's.
+///
+/// # Safety
+///
+/// It ends with a zero byte, and is there for as long as the call lasts.
+unsafe fn text<'a>(at: *const c_char, what: &str) -> Result<&'a str, SmasError> {
+    let wrong = || SmasError::Argument(format!("{what} is missing, or is no text in UTF-8"));
+    if at.is_null() {
+        return Err(wrong());
+    }
+    // SAFETY: the caller says so.
+    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| wrong())
+}
+
 /// Arguments that are taken one after the other.
 struct Given<'a>(std::slice::Iter<'a, Argument>);
 
@@ -246,6 +261,27 @@ fn fields(arguments: &[Argument]) -> Result<Vec<Field>, SmasError> {
         });
     }
     Ok(fields)
+}
+
+/// The format of `CSV_FORMAT, "id:int,name:text"`.
+fn format(number: c_int, columns: &str) -> Result<Format, SmasError> {
+    const NO_HEADER: c_int = 16;
+    let header = number & NO_HEADER == 0;
+    let delimiter = match number & !NO_HEADER {
+        1 => Some(b','),
+        2 => Some(b'\t'),
+        3 if header => None,
+        _ => return Err(SmasError::Argument(format!("{number} is no format of lines"))),
+    };
+    let columns = columns::listed(columns)?;
+    let format = match delimiter {
+        Some(delimiter) => {
+            Format::Delimited(Delimited { delimiter, quote: Some(b'"'), header, columns })
+        }
+        None => Format::JsonLines(JsonLines { columns }),
+    };
+    columns::check(&format)?;
+    Ok(format)
 }
 
 /// The filter of `SQLSELECT_FILTER, 1, GREATER, 10`.
@@ -458,6 +494,28 @@ pub unsafe extern "C" fn smas_recordstruct_n(
         let arguments = unsafe { arguments(count, given)? };
         with(number, |open| {
             let told = fields(&arguments).and_then(|fields| open.file.record_struct(&fields));
+            open.chosen(told)
+        })
+    })
+}
+
+/// Says what the lines of a file are: their format, and the names and types of its columns.
+///
+/// # Safety
+///
+/// `columns` is a text that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn smas_recordformat(
+    number: c_int,
+    lines: c_int,
+    columns: *const c_char,
+) -> c_int {
+    answer(-1, || {
+        with(number, |open| {
+            // SAFETY: the caller says so.
+            let columns = unsafe { text(columns, "the list of columns") };
+            let told = columns.and_then(|columns| format(lines, columns));
+            let told = told.map(|format| open.file.record_format(format));
             open.chosen(told)
         })
     })

@@ -1,6 +1,6 @@
 //! Conditions as C programs write them: field, operator, value, and so on with AND or OR between.
 
-use nasd_filter::{Comparison, Expression, Field, Literal};
+use nasd_filter::{Comparison, Expression, Literal};
 
 use crate::error::SmasError;
 
@@ -34,7 +34,7 @@ pub enum Junction {
 }
 
 impl Condition {
-    fn expression(&self, fields: &[Field]) -> Result<Expression, SmasError> {
+    fn expression(&self, fields: usize) -> Result<Expression, SmasError> {
         let column = column_of(self.field, fields)?;
         let value = Box::new(Expression::Column(column));
         match (self.operand, &self.value) {
@@ -51,19 +51,18 @@ impl Condition {
     }
 }
 
-/// The column of a field that is counted from 1.
-pub(crate) fn column_of(field: u16, fields: &[Field]) -> Result<u16, SmasError> {
-    let is_there = (1..=fields.len()).contains(&usize::from(field));
-    let told = fields.len();
+/// The column of a field that is counted from 1, of so many.
+pub(crate) fn column_of(field: u16, fields: usize) -> Result<u16, SmasError> {
+    let is_there = (1..=fields).contains(&usize::from(field));
     let none =
-        || SmasError::Argument(format!("there is no field {field}: the first of {told} is 1"));
+        || SmasError::Argument(format!("there is no field {field}: the first of {fields} is 1"));
     if is_there { Ok(field - 1) } else { Err(none()) }
 }
 
-/// The expression of conditions, the first without a junction; `None` of none.
+/// The expression of conditions on so many fields, the first without a junction; `None` of none.
 pub(crate) fn all(
     conditions: &[(Junction, Condition)],
-    fields: &[Field],
+    fields: usize,
 ) -> Result<Option<Expression>, SmasError> {
     let mut whole = None;
     for (junction, condition) in conditions {

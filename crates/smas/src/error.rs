@@ -24,7 +24,9 @@ pub enum SmasError {
         error: ClerkError,
     },
     /// A filter of records was chosen before it was said what the records are.
-    #[error("say what the file's records are first: record_struct, in C smas_recordstruct")]
+    #[error(
+        "say what the file's records are first: record_struct or record_format, in C smas_recordstruct or smas_recordformat"
+    )]
     NoRecords,
     /// Nothing is to be had record by record before a filter was chosen.
     #[error("choose a filter first: use_filter, in C smas_usefilter")]

@@ -48,8 +48,23 @@ pub(crate) enum Chosen {
 pub(crate) enum Shown {
     /// The one value of the only group, as it is in memory.
     Value,
-    /// Lines of these places in groups, in an order.
-    Columns(Vec<usize>, Arrangement),
+    /// Lines of some of their values.
+    Columns {
+        /// Which, by their places in groups.
+        places: Vec<usize>,
+        /// The order of the lines.
+        arrangement: Arrangement,
+        /// What stands between two values, and around those that hold it.
+        marks: (u8, u8),
+    },
+}
+
+/// The delimiter and the quote of lines: those of the file, where it has some.
+fn marks(format: &Format) -> (u8, u8) {
+    match format {
+        Format::Delimited(lines) => (lines.delimiter, lines.quote.unwrap_or(b'"')),
+        Format::Fixed(_) | Format::JsonLines(_) | Format::Columns(_) => (b',', b'"'),
+    }
 }
 
 impl Filter {
@@ -81,10 +96,7 @@ impl Filter {
     }
 
     fn program(&self, format: &Format) -> Result<(Program, Shown), SmasError> {
-        let fields = match format {
-            Format::Fixed(fixed) => &fixed.fields[..],
-            Format::Delimited(_) | Format::JsonLines(_) | Format::Columns(_) => &[],
-        };
+        let fields = format.column_count();
         match self {
             Filter::Select(conditions) => {
                 let filter = conditions::all(conditions, fields)?;
@@ -107,8 +119,10 @@ impl Filter {
             }
             Filter::Sql(text) => {
                 let query = sql::parse(text, format)?;
-                let columns = query.columns.iter().map(|column| column.place).collect();
-                Ok((query.program, Shown::Columns(columns, query.arrangement)))
+                let places = query.columns.iter().map(|column| column.place).collect();
+                let arrangement = query.arrangement;
+                let shown = Shown::Columns { places, arrangement, marks: marks(format) };
+                Ok((query.program, shown))
             }
             Filter::Grep(_) => Err(SmasError::NoRecords),
         }

@@ -20,6 +20,7 @@
 
 mod answers;
 mod c;
+mod columns;
 mod conditions;
 mod error;
 mod file;

@@ -280,6 +280,7 @@ impl Body {
             block_size: BLOCK_BYTES as u32,
             create_time: record.create_time,
             data_modify_time: record.data_modify_time,
+            data_version: record.data_modify_time.0,
             attribute_modify_time: record.attribute_modify_time,
             fs_data_modify_time: record.fs_data_modify_time,
             fs_attribute_modify_time: record.fs_attribute_modify_time,

@@ -311,6 +311,7 @@ pub(crate) fn merged(mut told: Vec<Attributes>, place: &Place, is_spread: bool) 
     for other in others.iter().filter(|_| is_striped) {
         whole.logical_size = whole.logical_size.max(other.logical_size);
         whole.data_modify_time = whole.data_modify_time.max(other.data_modify_time);
+        whole.data_version = whole.data_version.wrapping_add(other.data_version);
         whole.fs_data_modify_time = whole.fs_data_modify_time.max(other.fs_data_modify_time);
     }
     if is_striped {

@@ -102,6 +102,8 @@ struct Object {
 struct Contents {
     bytes: SparseBytes,
     modify_time: Timestamp,
+    /// Which nobody can set.
+    data_time: Timestamp,
     attribute_time: Timestamp,
 }
 
@@ -290,6 +292,7 @@ impl FakeDrive {
         let entry = state.objects.entry(object).or_default();
         entry.now.bytes.punch(range);
         entry.now.modify_time = now();
+        entry.now.data_time = entry.now.modify_time;
         state.make_durable(object);
         Ok(())
     }
@@ -418,8 +421,12 @@ impl FakeDrive {
         let object = state.next_object;
         state.next_object += 1;
         let time = now();
-        let contents =
-            Contents { bytes: SparseBytes::default(), modify_time: time, attribute_time: time };
+        let contents = Contents {
+            bytes: SparseBytes::default(),
+            modify_time: time,
+            data_time: time,
+            attribute_time: time,
+        };
         state.objects.insert(object, Object { now: contents.clone(), durable: contents });
         Some(ObjectId(object))
     }
@@ -450,6 +457,7 @@ impl FakeDrive {
             if let Some(size) = size {
                 contents.bytes.set_length(size);
                 contents.modify_time = attribute_time;
+                contents.data_time = attribute_time;
             }
             contents.attribute_time = attribute_time;
         }
@@ -498,6 +506,7 @@ impl State {
         let entry = self.objects.entry(object).or_default();
         entry.now.bytes.write(offset, data);
         entry.now.modify_time = now();
+        entry.now.data_time = entry.now.modify_time;
         let written = Written {
             instance: self.instance,
             length: data.len() as u64,
@@ -527,7 +536,8 @@ fn attributes(contents: &Contents) -> Attributes {
         blocks_used: contents.bytes.used_bytes() / 4096,
         block_size: 4096,
         create_time: Timestamp(0),
-        data_modify_time: contents.modify_time,
+        data_modify_time: contents.data_time,
+        data_version: contents.data_time.0,
         attribute_modify_time: contents.attribute_time,
         fs_data_modify_time: contents.modify_time,
         fs_attribute_modify_time: contents.attribute_time,

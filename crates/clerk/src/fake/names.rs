@@ -198,6 +198,7 @@ impl FakeCell {
             access_time: node.access_time,
             modify_time: drive.fs_data_modify_time,
             change_time: drive.data_modify_time.max(drive.fs_attribute_modify_time),
+            data_version: drive.data_version,
             create_time: node.create_time,
             device: node.device,
             revision: node.revision,

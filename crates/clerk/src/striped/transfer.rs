@@ -434,6 +434,7 @@ impl ObjectPlace {
                     whole.blocks_allocated =
                         whole.blocks_allocated.saturating_add(told.blocks_allocated);
                     whole.data_modify_time = whole.data_modify_time.max(told.data_modify_time);
+                    whole.data_version = whole.data_version.wrapping_add(told.data_version);
                     whole.fs_data_modify_time =
                         whole.fs_data_modify_time.max(told.fs_data_modify_time);
                     whole

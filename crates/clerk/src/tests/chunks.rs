@@ -16,10 +16,10 @@ const CHUNK: u64 = 1000;
 const CHUNKS: u64 = 100;
 const SIZES: Sizes = Sizes { first: CHUNK, most: CHUNK, here: CHUNK };
 
-/// Does nothing with a file.
-struct Nothing;
+/// Does nothing with a file. Where its results are `PARTIAL`, they do not show what drives would tell.
+struct Nothing<const PARTIAL: bool>;
 
-impl Job for Nothing {
+impl<const PARTIAL: bool> Job for Nothing<PARTIAL> {
     type Found = ();
 
     const EXTENSION: (u32, u32) = (77, 1);
@@ -36,8 +36,8 @@ impl Job for Nothing {
         true
     }
 
-    fn bytes(_: &()) -> u64 {
-        0
+    fn bytes((): &()) -> Option<u64> {
+        (!PARTIAL).then_some(0)
     }
 
     fn find(&self, _: &Here<'_>) -> Result<(), ClerkError> {
@@ -63,7 +63,7 @@ fn told(ranges: &[ByteRange], call: &ExtensionCall) -> Vec<ExtendedPart> {
 }
 
 /// How many chunks drives told, and how many were found here.
-fn all(mut chunks: Chunks<Nothing>) -> (usize, usize) {
+fn all<const PARTIAL: bool>(mut chunks: Chunks<Nothing<PARTIAL>>) -> (usize, usize) {
     let (mut told, mut found) = (0, 0);
     while let Some(chunk) = chunks.next() {
         match chunk.unwrap() {
@@ -96,7 +96,7 @@ fn what_is_dropped_is_given_up_at_the_drives_and_nothing_more_is_asked() {
         let stopped = |part| ExtendedPart { outcome: ExtensionOutcome::Stopped, ..part };
         Ok(told(ranges, call).into_iter().map(stopped).collect())
     }));
-    let chunks = Chunks::start((file, CHUNKS * CHUNK), Nothing, SIZES, false).unwrap();
+    let chunks = Chunks::start((file, CHUNKS * CHUNK), Nothing::<false>, SIZES, false).unwrap();
     eventually("all threads ask", || calls.load(Ordering::SeqCst) as u64 == at_a_time());
     drop(chunks);
     assert!(is_given_up.load(Ordering::SeqCst));
@@ -115,8 +115,29 @@ fn drives_that_did_not_answer_once_are_asked_again() {
         }
         Ok(told(ranges, call))
     }));
-    let (told, found) = all(Chunks::start((file, CHUNKS * CHUNK), Nothing, SIZES, false).unwrap());
+    let (told, found) =
+        all(Chunks::start((file, CHUNKS * CHUNK), Nothing::<false>, SIZES, false).unwrap());
     assert_eq!((told, found), (CHUNKS as usize - 5, 5));
+}
+
+#[test]
+fn drives_that_tell_more_than_they_look_at_are_asked_less_and_less() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let file = file(&clerk);
+    cell.set_extends(Arc::new(move |ranges, call| {
+        let mut told = told(ranges, call);
+        told[0].data = vec![1; 2 * CHUNK as usize];
+        Ok(told)
+    }));
+    let whole = (file, CHUNKS * CHUNK);
+    let (told, found) = all(Chunks::start(whole.clone(), Nothing::<true>, SIZES, false).unwrap());
+    // As many as are under way at a time, and one each behind 4, 8, 16 and 32 that are done here.
+    let turns = 4 + at_a_time() as usize;
+    assert!((5..=turns).contains(&told) && told + found == CHUNKS as usize, "{told}, {found}");
+    // What is found here shows that they would tell nothing.
+    let (told, _) = all(Chunks::start(whole, Nothing::<false>, SIZES, false).unwrap());
+    assert!(told > turns, "{told}");
 }
 
 #[test]
@@ -130,7 +151,8 @@ fn drives_that_have_no_such_extension_are_not_asked_again() {
         counted.fetch_add(1, Ordering::SeqCst);
         Err(ClerkError::Drive(Status::NoSuchExtension))
     }));
-    let (told, found) = all(Chunks::start((file, CHUNKS * CHUNK), Nothing, SIZES, false).unwrap());
+    let (told, found) =
+        all(Chunks::start((file, CHUNKS * CHUNK), Nothing::<false>, SIZES, false).unwrap());
     assert_eq!((told, found), (0, CHUNKS as usize));
     assert!((1..=at_a_time()).contains(&(calls.load(Ordering::SeqCst) as u64)));
 }
@@ -139,6 +161,7 @@ fn drives_that_have_no_such_extension_are_not_asked_again() {
 fn what_a_file_has_grown_by_is_not_looked_at() {
     let cell = cell(1);
     let clerk = cell.clerk(settings());
-    let chunks = Chunks::start((file(&clerk), 3 * CHUNK + 1), Nothing, SIZES, true).unwrap();
+    let chunks =
+        Chunks::start((file(&clerk), 3 * CHUNK + 1), Nothing::<false>, SIZES, true).unwrap();
     assert_eq!(all(chunks), (0, 4));
 }

@@ -603,6 +603,7 @@ pub fn attributes_of(bytes: usize, time: Timestamp) -> Attributes {
         block_size: 4096,
         create_time: time,
         data_modify_time: time,
+        data_version: time.0,
         attribute_modify_time: time,
         fs_data_modify_time: time,
         fs_attribute_modify_time: time,

@@ -201,6 +201,7 @@ fn file() -> File {
         access_time: Timestamp(0),
         modify_time: Timestamp(0),
         change_time: Timestamp(0),
+        data_version: 0,
         create_time: Timestamp(0),
         device: nasd_protocol::manager::Device::NONE,
         revision: 0,

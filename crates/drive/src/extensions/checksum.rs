@@ -55,6 +55,7 @@ impl Extension for Checksum {
             name: "checksum",
             revision: Self::REVISION,
             rights: Rights::READ,
+            parameters: "bytes of each part, an unsigned int; 0: all of a piece",
         }
     }
 

@@ -31,7 +31,13 @@ pub struct Grep;
 
 impl Extension for Grep {
     fn description(&self) -> Description {
-        Description { number: EXTENSION, name: "grep", revision: REVISION, rights: Rights::READ }
+        Description {
+            number: EXTENSION,
+            name: "grep",
+            revision: REVISION,
+            rights: Rights::READ,
+            parameters: "a pattern, which lines and what of them are given, and whether the answer comes packed",
+        }
     }
 
     fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError> {

@@ -27,7 +27,7 @@ use std::time::Instant;
 use nasd_protocol::Status;
 use nasd_protocol::cancelling;
 use nasd_protocol::drive::Extension as Listed;
-use nasd_protocol::limits::{MAX_EXTENSIONS, MAX_TEXT_BYTES};
+use nasd_protocol::limits::{MAX_EXTENSIONS, MAX_PARAMETERS_BYTES, MAX_TEXT_BYTES};
 use nasd_types::{ByteRange, Rights};
 use thiserror::Error;
 
@@ -53,6 +53,21 @@ pub struct Description {
     pub revision: u32,
     /// What it does with the object: whoever can't do that himself can't have it done.
     pub rights: Rights,
+    /// What its arguments are, for people; at most 256 bytes.
+    pub parameters: &'static str,
+}
+
+impl Description {
+    fn listed(self) -> Listed {
+        let Description { number, name, revision, rights, parameters } = self;
+        Listed {
+            number,
+            name: name.to_owned(),
+            revision,
+            rights,
+            parameters: parameters.to_owned(),
+        }
+    }
 }
 
 /// What an extension is asked for.
@@ -143,6 +158,9 @@ pub enum RegistrationError {
     /// Its name is too long.
     #[error("the name of extension {0} is longer than {MAX_TEXT_BYTES} bytes")]
     Name(u32),
+    /// What it says of its arguments is too long.
+    #[error("extension {0} says more than {MAX_PARAMETERS_BYTES} bytes of its arguments")]
+    Parameters(u32),
 }
 
 /// The extensions of a drive, and who runs them.
@@ -163,7 +181,7 @@ impl Extensions {
         &mut self,
         extension: Arc<dyn Extension>,
     ) -> Result<(), RegistrationError> {
-        let Description { number, name, .. } = extension.description();
+        let Description { number, name, parameters, .. } = extension.description();
         let not_run = not_run();
         if self.known.contains_key(&number) || not_run.iter().any(|own| own.number == number) {
             return Err(RegistrationError::Twice(number));
@@ -173,6 +191,9 @@ impl Extensions {
         }
         if name.len() > MAX_TEXT_BYTES {
             return Err(RegistrationError::Name(number));
+        }
+        if parameters.len() > MAX_PARAMETERS_BYTES {
+            return Err(RegistrationError::Parameters(number));
         }
         self.known.insert(number, extension);
         Ok(())
@@ -185,11 +206,8 @@ impl Extensions {
 
     /// As the drive's control object lists them.
     pub(crate) fn list(&self) -> Vec<Listed> {
-        let listed = |known: &Arc<dyn Extension>| {
-            let Description { number, name, revision, .. } = known.description();
-            Listed { number, name: name.to_owned(), revision }
-        };
-        let mut list: Vec<Listed> = self.known.values().map(listed).collect();
+        let known = self.known.values().map(|known| known.description().listed());
+        let mut list: Vec<Listed> = known.collect();
         list.extend(not_run());
         list.sort_unstable_by_key(|listed| listed.number);
         list
@@ -198,8 +216,14 @@ impl Extensions {
 
 /// Those which no thread of extensions runs: what they are told is taken down, or done at once.
 fn not_run() -> [Listed; 2] {
-    let (number, revision) = (cancelling::NUMBER, cancelling::REVISION);
-    [prefetching::listed(), Listed { number, name: "cancel".to_owned(), revision }]
+    let cancel = Description {
+        number: cancelling::NUMBER,
+        name: "cancel",
+        revision: cancelling::REVISION,
+        rights: Rights::empty(),
+        parameters: "the number of the extension whose job is given up",
+    };
+    [prefetching::DESCRIPTION.listed(), cancel.listed()]
 }
 
 impl fmt::Debug for Extensions {
@@ -216,7 +240,13 @@ mod tests {
 
     impl Extension for Other {
         fn description(&self) -> Description {
-            Description { number: self.0, name: "other", revision: 3, rights: Rights::READ }
+            Description {
+                number: self.0,
+                name: "other",
+                revision: 3,
+                rights: Rights::READ,
+                parameters: "",
+            }
         }
 
         fn check(&self, _: &ExtensionCall) -> Result<usize, ExtensionError> {

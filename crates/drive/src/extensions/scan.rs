@@ -24,7 +24,13 @@ pub struct Scan;
 
 impl Extension for Scan {
     fn description(&self) -> Description {
-        Description { number: EXTENSION, name: "scan", revision: REVISION, rights: Rights::READ }
+        Description {
+            number: EXTENSION,
+            name: "scan",
+            revision: REVISION,
+            rights: Rights::READ,
+            parameters: "the file's length, a plan (format, WHERE, what is given), and whether the answer comes packed",
+        }
     }
 
     fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError> {

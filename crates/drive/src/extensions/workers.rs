@@ -520,7 +520,13 @@ mod tests {
 
     impl Extension for Waits {
         fn description(&self) -> Description {
-            Description { number: 9, name: "waits", revision: 1, rights: Rights::READ }
+            Description {
+                number: 9,
+                name: "waits",
+                revision: 1,
+                rights: Rights::READ,
+                parameters: "",
+            }
         }
 
         fn check(&self, _: &ExtensionCall) -> Result<usize, ExtensionError> {

@@ -15,11 +15,12 @@ use nasd_capability::KeyKind;
 use nasd_device::FRAME_BYTES;
 use nasd_prefetch::notice::{self, Notice};
 use nasd_prefetch::{Access, Block, Costs, HintError, Planner, Settings, StreamName, Teller};
-use nasd_types::{ByteRange, ObjectName};
+use nasd_types::{ByteRange, ObjectName, Rights};
 
 pub(crate) use fetching::start;
 
 use crate::audit::Subject;
+use crate::extensions::Description;
 
 /// Most of the cache that is kept for what was hinted: one part in this many.
 const CACHE_SHARE: usize = 2;
@@ -358,10 +359,13 @@ pub(crate) fn notice(arguments: &[u8]) -> Result<Notice, String> {
 }
 
 /// As the drive's control object lists it.
-pub(crate) fn listed() -> nasd_protocol::drive::Extension {
-    let (number, revision) = (notice::NUMBER, notice::REVISION);
-    nasd_protocol::drive::Extension { number, name: "prefetch".to_owned(), revision }
-}
+pub(crate) const DESCRIPTION: Description = Description {
+    number: notice::NUMBER,
+    name: "prefetch",
+    revision: notice::REVISION,
+    rights: Rights::READ,
+    parameters: "the stream, the place of the pieces in it, how far its reader is, and whether it goes on",
+};
 
 #[cfg(test)]
 mod tests {

@@ -52,20 +52,16 @@ pub fn format(random: &mut Random) -> Format {
             let (delimiter, quote) =
                 random.pick(&[(b',', Some(b'"')), (b'\t', None), (b';', Some(b'\''))]);
             let header = random.one_in(2);
-            Format::Delimited(Delimited { delimiter, quote, header, columns: columns(random) })
+            let columns = columns(random, &[Type::Int, Type::Float, Type::Text]);
+            Format::Delimited(Delimited { delimiter, quote, header, columns })
         }
-        _ => Format::JsonLines(JsonLines { columns: columns(random) }),
+        _ => Format::JsonLines(JsonLines { columns: columns(random, Type::ALL) }),
     }
 }
 
-fn columns(random: &mut Random) -> Vec<Column> {
+fn columns(random: &mut Random, kinds: &[Type]) -> Vec<Column> {
     let count = 1 + random.below(5);
-    (0..count)
-        .map(|index| Column {
-            name: format!("c{index}"),
-            kind: random.pick(&[Type::Int, Type::Float, Type::Text]),
-        })
-        .collect()
+    (0..count).map(|index| Column { name: format!("c{index}"), kind: random.pick(kinds) }).collect()
 }
 
 fn fixed(random: &mut Random) -> Fixed {
@@ -231,8 +227,9 @@ fn put_json(random: &mut Random, format: &JsonLines, file: &mut Vec<u8>) {
         let value = match column.kind {
             _ if random.one_in(10) => "null".to_owned(),
             _ if random.one_in(30) => {
-                random.pick(&["true", "[]", "\"1\"", "1", "01", "1e2"]).to_owned()
+                random.pick(&["true", "fals", "True", "[]", "\"1\"", "1", "01", "1e2"]).to_owned()
             }
+            Type::Bool => random.one_in(2).to_string(),
             Type::Text => match random.below(4) {
                 0 => "\"\\u00e9\\n\\\"\\ud83d\\ude00\"".to_owned(),
                 _ => format!("{:?}", random.pick(TEXTS)),
@@ -321,7 +318,7 @@ impl Maker<'_> {
             0 => self.number(depth),
             1 => self.text(),
             2 => self.boolean(depth),
-            _ => self.column(&[Type::Int, Type::Float, Type::Text]).unwrap(),
+            _ => self.column(Type::ALL).unwrap(),
         }
     }
 
@@ -413,6 +410,15 @@ impl Maker<'_> {
             5 => {
                 let comparison = self.random.pick(Comparison::ALL);
                 Expression::compare(comparison, self.text(), self.text())
+            }
+            6 => {
+                let literal = Expression::Literal(Literal::Bool(negated));
+                let column = self.column(&[Type::Bool]).unwrap_or(literal);
+                if self.random.one_in(2) {
+                    return column;
+                }
+                let comparison = self.random.pick(Comparison::ALL);
+                Expression::compare(comparison, column, self.boolean(0))
             }
             _ => {
                 let comparison = self.random.pick(Comparison::ALL);

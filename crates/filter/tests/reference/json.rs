@@ -7,6 +7,7 @@ use nasd_filter::Type;
 #[derive(Debug, PartialEq)]
 pub enum Json {
     Null,
+    Bool(bool),
     Other,
     Number(String),
     Text(Vec<u8>),
@@ -16,6 +17,7 @@ pub enum Json {
 pub fn value(kind: Type, member: &Json) -> Option<V> {
     match (kind, member) {
         (_, Json::Null) => Some(V::Null),
+        (Type::Bool, Json::Bool(value)) => Some(V::Bool(*value)),
         (Type::Int, Json::Number(number)) => number.parse().ok().map(V::Int),
         (Type::Float, Json::Number(number)) => number.parse().ok().map(V::Float),
         (Type::Text, Json::Text(text)) => Some(V::Text(text.clone())),
@@ -68,7 +70,8 @@ fn eat(line: &[u8], at: &mut usize, byte: u8) -> Option<()> {
 
 fn any(line: &[u8], at: &mut usize, level: usize) -> Option<Json> {
     spaces(line, at);
-    for (word, value) in [("null", Json::Null), ("true", Json::Other), ("false", Json::Other)] {
+    let words = [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))];
+    for (word, value) in words {
         if line[*at..].starts_with(word.as_bytes()) {
             *at += word.len();
             return Some(value);

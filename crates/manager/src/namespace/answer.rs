@@ -121,6 +121,7 @@ fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> 
         access_time: record.access_time,
         modify_time: if is_untouched { record.create_time } else { attributes.fs_data_modify_time },
         change_time,
+        data_version: attributes.data_version,
         create_time: if is_made_ahead { record.create_time } else { attributes.create_time },
         device: record.device,
         revision: record.revision,

@@ -544,6 +544,7 @@ impl Object {
         self.attributes.logical_size = self.data.len() as u64;
         self.attributes.blocks_used = self.used_blocks();
         self.attributes.data_modify_time = now;
+        self.attributes.data_version = now.0;
         self.attributes.fs_data_modify_time = now;
     }
 }
@@ -573,6 +574,7 @@ fn fresh_attributes(now: Timestamp) -> Attributes {
         block_size: BLOCK_BYTES as u32,
         create_time: now,
         data_modify_time: now,
+        data_version: now.0,
         attribute_modify_time: now,
         fs_data_modify_time: now,
         fs_attribute_modify_time: now,

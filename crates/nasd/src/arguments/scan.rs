@@ -56,7 +56,7 @@ pub struct FormatArguments {
     /// .parquet; and by its beginning if it is a Parquet file.
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RecordFormat>,
-    /// NAME:TYPE,... of the columns: int, float or text; of fixed records i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 (with `be`
+    /// NAME:TYPE,... of the columns: int, float or text, of lines of JSON bool too; of fixed records i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 (with `be`
     /// behind it: most significant byte first) and textN, N bytes. Without it: from the first lines of the file.
     #[arg(long, value_name = "COLUMNS")]
     pub columns: Option<String>,

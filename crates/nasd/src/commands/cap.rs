@@ -219,7 +219,7 @@ fn is_over(expires: Timestamp) -> bool {
     expires != Timestamp::MAX && now() >= expires
 }
 
-fn words(rights: Rights) -> Vec<String> {
+pub(super) fn words(rights: Rights) -> Vec<String> {
     rights.iter_names().map(|(name, _)| name.to_lowercase()).collect()
 }
 

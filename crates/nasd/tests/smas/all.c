@@ -233,6 +233,109 @@ static void lines(void) {
     CHECK(smas_close(fd) == 0);
 }
 
+static int written(const char *path, const char *text) {
+    int fd = smas_open(path, O_RDWR | O_CREAT | O_EXCL);
+    CHECK(fd >= 0 && smas_write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    return fd;
+}
+
+/* What a filter that was chosen gives: these lines and no others. */
+static void expect(int fd, int line, const char *const *expected) {
+    char text[64];
+    for (; *expected != NULL; expected++) {
+        ssize_t bytes = smas_nextrecord_n(fd, text, sizeof text);
+        if (bytes != (ssize_t)strlen(*expected) + 1 || strcmp(text, *expected) != 0) {
+            printf("line %d: %s instead of %s\n", line, bytes == 0 ? smas_strerror() : text, *expected);
+            wrong = 1;
+        }
+    }
+    CHECK(smas_nextrecord_n(fd, text, sizeof text) == 0 && smas_error(fd) == 0);
+}
+
+#define EXPECT(...) expect(fd, __LINE__, (const char *const[]){__VA_ARGS__, NULL})
+
+static void delimited_text(void) {
+    static const char text[] = "number,cost,city\n7,0.5,Patras\r\n8,1.5,\"Athens, \"\"north\"\"\"\n9,,Volos\n10,4";
+    int64_t number = 0;
+    char row[8];
+    int fd = written("main:/trips.csv", text);
+    CHECK(smas_recordformat(fd, CSV_FORMAT, "id:int, price:float,city:text") == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT city, id * 2 FROM trips WHERE price > 0.5 OR price IS NULL") == 0);
+    EXPECT("\"Athens, \"\"north\"\"\",16", "Volos,18", ",20");
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT * FROM trips WHERE id < 9") == 0);
+    CHECK(smas_nextrecord(fd, row) == 0 && smas_error(fd) == EINVAL);
+    CHECK(smas_nextrecord_n(fd, row, sizeof row) == 0 && smas_error(fd) == ERANGE);
+    EXPECT("7,0.5,Patras", "8,1.5,\"Athens, \"\"north\"\"\"");
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT count(*), sum(price) FROM trips") == 0);
+    EXPECT("4,6.0");
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER, 8, AND, 3, LIKE, "V%") == 0);
+    EXPECT("9,,Volos");
+    CHECK(smas_usefilter(fd, SUM_FILTER, 1, 2, LESS, 2) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 8 && number == 15);
+    CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == 0);
+    /* The first line has no number, and other lines more than one field. */
+    CHECK(smas_recordformat(fd, CSV_FORMAT | SMAS_NO_HEADER, "id:int,price:float,city:text") == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT id FROM trips") == 0);
+    CHECK(smas_nextrecord_n(fd, row, sizeof row) == 0 && smas_error(fd) == EIO);
+    CHECK(smas_recordformat(fd, CSV_FORMAT, "id:int") == 0);
+    CHECK(smas_usefilter(fd, COUNT_FILTER) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == EIO);
+    CHECK(smas_close(fd) == 0);
+    fd = written("main:/trips.tsv", "1\ta,b\n2\t\n");
+    CHECK(smas_recordformat(fd, TSV_FORMAT | SMAS_NO_HEADER, "id:int,name:text") == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT name, id FROM trips") == 0);
+    EXPECT("a,b\t1", "\t2");
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT name, count(*) FROM trips GROUP BY name") == 0);
+    EXPECT("a,b\t1", "\t1");
+    CHECK(smas_close(fd) == 0);
+}
+
+static void lines_of_json(void) {
+    static const char text[] = "{\"id\": 1, \"name\": \"one\", \"more\": [1]}\n"
+                               "{\"name\": \"\\u03b2, two\", \"id\": 2, \"price\": 2.5, \"is_new\": true}\n\n"
+                               "{\"id\": 3, \"is_new\": false, \"name\": \"\"}\n";
+    int fd = written("main:/trips.jsonl", text);
+    CHECK(smas_recordformat(fd, JSON_FORMAT, "id:int,price:float,name:text") == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT name, price, id FROM trips") == 0);
+    EXPECT("one,,1", "\"\xce\xb2, two\",2.5,2", "\"\",,3");
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT * FROM trips WHERE price IS NULL AND id > 1") == 0);
+    EXPECT("{\"id\": 3, \"is_new\": false, \"name\": \"\"}");
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT max(price) FROM trips") == 0);
+    EXPECT("2.5");
+    CHECK(smas_recordformat(fd, JSON_FORMAT, "is_new:bool,id:int") == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT id, is_new FROM trips WHERE is_new") == 0);
+    EXPECT("2,true");
+    CHECK(smas_close(fd) == 0);
+}
+
+/* Formats and columns that there are not; who goes on all the same is told why. */
+static void wrong_formats(void) {
+    static const char *const columns[] = {"", "id", "id:i32", "id:int,", ":int", "id:int,id:text", "id:bool", "\xff:int", NULL};
+    int64_t number;
+    int fd = written("main:/none.csv", "id\n1\n");
+    CHECK(smas_usefilter(fd, COUNT_FILTER) == -1 && errno == EINVAL);
+    CHECK(strstr(smas_strerror(), "smas_recordformat") != NULL);
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        errno = 0;
+        CHECK(smas_recordformat(fd, CSV_FORMAT, columns[i]) == -1 && errno == EINVAL);
+        CHECK(strstr(smas_strerror(), "column") != NULL);
+        CHECK(smas_nextrecord(fd, &number) == 0 && smas_error(fd) == EINVAL);
+    }
+    static const int formats[] = {0, 4, -1, SMAS_NO_HEADER, JSON_FORMAT | SMAS_NO_HEADER, CSV_FORMAT | 32};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        errno = 0;
+        CHECK(smas_recordformat(fd, formats[i], "id:int") == -1 && errno == EINVAL);
+        CHECK(strstr(smas_strerror(), "format") != NULL);
+    }
+    CHECK(smas_recordformat(7, CSV_FORMAT, "id:int") == -1 && errno == EBADF);
+    CHECK(smas_recordformat(fd, CSV_FORMAT, "id:int") == 0);
+    CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT f1 FROM f") == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, COUNT_FILTER, 2, EQUAL, 1) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, COUNT_FILTER, 1, EQUAL, 1) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 8 && number == 1);
+    CHECK(smas_close(fd) == 0);
+}
+
 static void refusals(void) {
     int64_t number;
     CHECK(smas_open("nowhere", O_RDONLY) == -1 && errno == EINVAL);
@@ -284,6 +387,9 @@ int main(void) {
     aggregates();
     queries();
     lines();
+    delimited_text();
+    lines_of_json();
+    wrong_formats();
     refusals();
     puts(wrong ? "wrong" : "right");
     return wrong;

@@ -137,7 +137,7 @@ impl BatchOperation {
 }
 
 /// Bytes of an object's attributes on the wire.
-const ATTRIBUTE_BYTES: usize = 11 * 8 + 4 + FS_SPECIFIC_BYTES;
+const ATTRIBUTE_BYTES: usize = 12 * 8 + 4 + FS_SPECIFIC_BYTES;
 /// Partition, two flags and a count.
 const ARGUMENT_HEAD_BYTES: usize = 4 + 4 + 4 + 4;
 /// Status, instance and a count.
@@ -267,7 +267,7 @@ mod tests {
 
     /// The answer to them, if all are done.
     fn answered(operations: &[BatchOperation], with_attributes: bool) -> Batched {
-        let AttributesReply { attributes } = from_bytes(&[1; 348]).expect("their length");
+        let AttributesReply { attributes } = from_bytes(&[1; 356]).expect("their length");
         let outcomes = operations.iter().map(|operation| {
             let attributes =
                 operation.tells_attributes(with_attributes).then(|| attributes.clone());

@@ -1,12 +1,13 @@
 //! Contents of the well-known control objects (CMU-CS-97-118, Table 4), which are read with
 //! `read` and decoded here.
 
-use nasd_types::{Compression, DriveId, PartitionId, Protection, Timestamp};
+use nasd_types::{Compression, DriveId, PartitionId, Protection, Rights, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrError, xdr_enum};
 
 use super::{ExtensionWork, MemberState};
 use crate::limits::{
-    MAX_ADDRESS_BYTES, MAX_COMPONENTS, MAX_EXTENSIONS, MAX_PARTITIONS, MAX_TEXT_BYTES,
+    MAX_ADDRESS_BYTES, MAX_COMPONENTS, MAX_EXTENSIONS, MAX_PARAMETERS_BYTES, MAX_PARTITIONS,
+    MAX_TEXT_BYTES,
 };
 use crate::wire::{Field, field_by_xdr, message, put_array, take_array, xdr_by_field};
 
@@ -47,6 +48,10 @@ pub struct Extension {
     pub name: String,
     /// Its version.
     pub revision: u32,
+    /// Without which nobody can have it do anything.
+    pub rights: Rights,
+    /// Its arguments, for people; at most [`MAX_PARAMETERS_BYTES`] bytes.
+    pub parameters: String,
 }
 
 impl Field for Extension {
@@ -54,6 +59,8 @@ impl Field for Extension {
         out.u32(self.number);
         out.string(&self.name);
         out.u32(self.revision);
+        self.rights.put(out);
+        out.string(&self.parameters);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -61,6 +68,8 @@ impl Field for Extension {
             number: input.u32()?,
             name: input.string(MAX_TEXT_BYTES)?.to_owned(),
             revision: input.u32()?,
+            rights: Rights::take(input)?,
+            parameters: input.string(MAX_PARAMETERS_BYTES)?.to_owned(),
         })
     }
 }

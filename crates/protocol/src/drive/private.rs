@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn attributes_fit_into_a_unit() {
-        let AttributesReply { attributes } = from_bytes(&[1; 348]).expect("their length");
+        let AttributesReply { attributes } = from_bytes(&[1; 356]).expect("their length");
         let set = SetAttributes {
             access_control_version: Some(1),
             nearby_object: Some(nasd_types::ObjectId(1)),

@@ -143,6 +143,8 @@ message! {
         pub modify_time: Timestamp,
         /// Last change of data or attributes.
         pub change_time: Timestamp,
+        /// Another one after each change of data: see `nasd_types::Attributes`.
+        pub data_version: u64,
         /// When it was made.
         pub create_time: Timestamp,
         /// Which device it is.

@@ -63,6 +63,7 @@ const CONSTANTS: &[(&str, u64)] = &[
     ("NASD_MAX_COMPONENTS", limits::MAX_COMPONENTS as u64),
     ("NASD_MAX_BATCH_BYTES", limits::MAX_BATCH_BYTES as u64),
     ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
+    ("NASD_MAX_PARAMETERS", limits::MAX_PARAMETERS_BYTES as u64),
     ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
     ("NASD_MAX_EXTENSIONS", limits::MAX_EXTENSIONS as u64),
     ("NASD_MAX_EXTENSION_JOBS", limits::MAX_EXTENSION_JOBS as u64),

@@ -36,6 +36,7 @@ impl Object {
             block_size: BLOCK_BYTES as u32,
             create_time: now,
             data_modify_time: now,
+            data_version: now.0,
             attribute_modify_time: now,
             fs_data_modify_time: initial.fs_data_modify_time.unwrap_or(now),
             fs_attribute_modify_time: initial.fs_attribute_modify_time.unwrap_or(now),
@@ -62,7 +63,11 @@ impl Object {
     }
 
     pub fn attributes(&self) -> Attributes {
-        Attributes { blocks_used: self.blocks.len() as u64, ..self.attributes.clone() }
+        Attributes {
+            blocks_used: self.blocks.len() as u64,
+            data_version: self.attributes.data_modify_time.0,
+            ..self.attributes.clone()
+        }
     }
 
     pub fn size(&self) -> u64 {

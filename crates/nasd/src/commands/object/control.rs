@@ -1,13 +1,14 @@
 //! The well-known control objects (CMU-CS-97-118, Table 4), read and explained.
 
 use crate::commands::Outcome;
+use crate::commands::cap::words;
 use crate::commands::partition::Described;
 use crate::commands::status::size;
 use crate::drive_session::DriveSession;
 use crate::output::{self, say};
 use nasd_cell::protection_name_of;
 use nasd_cell::time::utc;
-use nasd_protocol::drive::{DriveControl, DriveInformation, PartitionControl};
+use nasd_protocol::drive::{DriveControl, DriveInformation, Extension, PartitionControl};
 use nasd_types::PartitionId;
 use serde_json::{Value, json};
 
@@ -93,7 +94,9 @@ fn print_control(control: &DriveControl) {
     );
     say!("requests     {}, of which {} were refused", control.requests, control.refusals);
     for extension in &control.extensions {
-        say!("extension    {} {} {}", extension.number, extension.name, extension.revision);
+        let rights = words(extension.rights).join("+");
+        let Extension { number, name, revision, parameters, .. } = extension;
+        say!("extension    {number} {name} {revision} [{rights}]: {parameters}");
     }
 }
 
@@ -104,6 +107,8 @@ fn drive_facts(asked: &DriveInformation, control: &DriveControl) -> Value {
             "number": extension.number,
             "name": extension.name,
             "revision": extension.revision,
+            "rights": words(extension.rights),
+            "parameters": extension.parameters,
         })
     });
     let suites = asked.suites.iter().map(|suite| format!("{suite:?}").to_lowercase());

@@ -8,6 +8,7 @@ use nasd_filter::{
     Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS, MAX_NAME_BYTES,
     Type, guess_columns,
 };
+use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::error::Error;
 
@@ -34,26 +35,47 @@ pub fn kind_of(
     Err(format!("{path}: its name does not tell how its records are written: say --format").into())
 }
 
+/// What the records of a file are.
+#[derive(Debug)]
+pub struct Found {
+    pub format: Format,
+    /// Why members of JSON lines that the first lines have are no columns, by their names.
+    unguessed: BTreeMap<String, &'static str>,
+}
+
+impl Found {
+    fn of(format: Format) -> Found {
+        Found { format, unguessed: BTreeMap::new() }
+    }
+
+    /// Why there is no column of a name, if it is one that could not be guessed.
+    pub fn why_not(&self, name: &str) -> Option<&'static str> {
+        let found = self.unguessed.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, why)| *why)
+    }
+}
+
 /// The format of a file whose bytes are records.
 pub fn format_of(
     path: &CellPath,
     file: &OpenFile,
     format: RecordFormat,
     arguments: &FormatArguments,
-) -> Result<Format, Box<dyn Error>> {
+) -> Result<Found, Box<dyn Error>> {
     let columns = arguments.columns.as_deref();
     match format {
         RecordFormat::Fixed => {
             let told =
                 columns.ok_or("fixed records need --columns, like id:u32,price:f64,name:text16")?;
-            Ok(Format::Fixed(Fixed { fields: listed(told, field)? }))
+            Ok(Found::of(Format::Fixed(Fixed { fields: listed(told, field)? })))
         }
         RecordFormat::Jsonl => {
-            let columns = match columns {
-                Some(told) => listed(told, column)?,
+            let (columns, unguessed) = match columns {
+                Some(told) => (listed(told, member)?, BTreeMap::new()),
                 None => guess_members(&sample(path, file)?.0),
             };
-            Ok(Format::JsonLines(JsonLines { columns: some(path, columns)? }))
+            let format = Format::JsonLines(JsonLines { columns: some(path, columns)? });
+            Ok(Found { format, unguessed })
         }
         RecordFormat::Parquet => Err("what a Parquet file has is no matter of its bytes".into()),
         RecordFormat::Csv | RecordFormat::Tsv => {
@@ -67,7 +89,7 @@ pub fn format_of(
                 }
             };
             let columns = some(path, columns)?;
-            Ok(Format::Delimited(Delimited { delimiter, quote, header, columns }))
+            Ok(Found::of(Format::Delimited(Delimited { delimiter, quote, header, columns })))
         }
     }
 }
@@ -132,6 +154,14 @@ fn column(name: &str, kind: &str) -> Option<Column> {
     Some(Column { name: name.to_owned(), kind })
 }
 
+/// A column of JSON lines, which have booleans too.
+fn member(name: &str, kind: &str) -> Option<Column> {
+    match kind {
+        "bool" => Some(Column { name: name.to_owned(), kind: Type::Bool }),
+        kind => column(name, kind),
+    }
+}
+
 fn field(name: &str, kind: &str) -> Option<Field> {
     let (plain, big_endian) = match kind.strip_suffix("be") {
         Some(plain) => (plain, true),
@@ -154,35 +184,77 @@ fn field(name: &str, kind: &str) -> Option<Field> {
     Some(Field { name: name.to_owned(), kind })
 }
 
-/// The members of the objects in the first lines: those that are numbers or texts, of the type that all have.
-fn guess_members(sample: &[u8]) -> Vec<Column> {
-    let mut found: BTreeMap<String, Option<Type>> = BTreeMap::new();
+/// What the values of a member have been so far, but for NULL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guess {
+    Of(Type),
+    Nested,
+    Several,
+}
+
+impl Guess {
+    /// What a value is; `None` for NULL, which may be any.
+    fn of(value: &Json) -> Option<Guess> {
+        Some(match value {
+            Json::Null => return None,
+            Json::Bool(_) => Guess::Of(Type::Bool),
+            Json::Number(number) if number.is_i64() => Guess::Of(Type::Int),
+            Json::Number(_) => Guess::Of(Type::Float),
+            Json::String(_) => Guess::Of(Type::Text),
+            Json::Array(_) | Json::Object(_) => Guess::Nested,
+        })
+    }
+
+    fn with(self, other: Guess) -> Guess {
+        use Type::{Float, Int};
+        match (self, other) {
+            (one, other) if one == other => one,
+            (Guess::Of(Int | Float), Guess::Of(Int | Float)) => Guess::Of(Float),
+            // Those of one would be bad records.
+            _ => Guess::Several,
+        }
+    }
+
+    /// The type of the column that it is, or why it is none.
+    const fn kind(self) -> Result<Type, &'static str> {
+        match self {
+            Guess::Of(kind) => Ok(kind),
+            Guess::Nested => Err("its values are objects or arrays"),
+            Guess::Several => {
+                Err("its values are of several kinds, of which --columns can say one")
+            }
+        }
+    }
+}
+
+/// The members of the objects in the first lines that are of one type, and why the others are no columns.
+fn guess_members(sample: &[u8]) -> (Vec<Column>, BTreeMap<String, &'static str>) {
+    let mut found: BTreeMap<String, Guess> = BTreeMap::new();
     for line in sample.split(|byte| *byte == b'\n') {
         // The last one may be cut.
-        let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(line) else {
+        let Ok(Json::Object(object)) = serde_json::from_slice(line) else {
             continue;
         };
         for (name, value) in object {
-            let kind = match value {
-                serde_json::Value::Null => continue,
-                serde_json::Value::Number(number) if number.is_i64() => Some(Type::Int),
-                serde_json::Value::Number(_) => Some(Type::Float),
-                serde_json::Value::String(_) => Some(Type::Text),
-                _ => None,
-            };
-            let known = found.entry(name).or_insert(kind);
-            *known = match (*known, kind) {
-                (Some(Type::Int | Type::Float), Some(Type::Float))
-                | (Some(Type::Float), Some(Type::Int)) => Some(Type::Float),
-                (one, other) if one == other => one,
-                // Of two kinds: those of one would be bad records.
-                _ => None,
-            };
+            if let Some(guess) = Guess::of(&value) {
+                found.entry(name).and_modify(|known| *known = known.with(guess)).or_insert(guess);
+            }
         }
     }
-    found.retain(|name, _| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
-    let known = found.into_iter().filter_map(|(name, kind)| Some(Column { name, kind: kind? }));
-    known.take(MAX_COLUMNS).collect()
+    let (mut columns, mut unguessed) = (Vec::new(), BTreeMap::new());
+    for (name, guess) in found {
+        match guess.kind() {
+            Ok(kind) if !name.is_empty() && name.len() <= MAX_NAME_BYTES => {
+                columns.push(Column { name, kind });
+            }
+            Ok(_) => {}
+            Err(why) => {
+                unguessed.insert(name, why);
+            }
+        }
+    }
+    columns.truncate(MAX_COLUMNS);
+    (columns, unguessed)
 }
 
 #[cfg(test)]
@@ -193,10 +265,29 @@ mod tests {
     fn members_are_of_the_type_that_all_have() {
         let sample =
             b"{\"a\":1,\"b\":\"x\",\"c\":[1],\"d\":1}\n{\"a\":2.5,\"b\":null,\"d\":\"y\"}\n{\"a\"";
-        let columns = guess_members(sample);
+        let (columns, unguessed) = guess_members(sample);
         let found: Vec<(&str, Type)> =
             columns.iter().map(|column| (column.name.as_str(), column.kind)).collect();
         assert_eq!(found, [("a", Type::Float), ("b", Type::Text)]);
+        assert_eq!(unguessed.keys().collect::<Vec<_>>(), ["c", "d"]);
+        assert!(unguessed["c"].contains("arrays") && unguessed["d"].contains("several kinds"));
+    }
+
+    #[test]
+    fn members_may_be_booleans() {
+        let sample = b"{\"a\":true,\"b\":null,\"c\":true,\"d\":1,\"e\":{}}\n\
+            {\"a\":null,\"b\":false,\"c\":1,\"d\":false,\"e\":true}\n{\"a\":false,\"f\":null}\n";
+        let (columns, unguessed) = guess_members(sample);
+        let found: Vec<(&str, Type)> =
+            columns.iter().map(|column| (column.name.as_str(), column.kind)).collect();
+        assert_eq!(found, [("a", Type::Bool), ("b", Type::Bool)]);
+        assert_eq!(unguessed.keys().collect::<Vec<_>>(), ["c", "d", "e"]);
+        assert!(unguessed.values().all(|why| why.contains("several kinds")));
+        assert_eq!(listed("ok:bool", member).unwrap()[0].kind, Type::Bool);
+        assert_eq!(listed("n:int", member).unwrap()[0].kind, Type::Int);
+        for wrong in [listed("ok:boolean", member), listed("ok:bool", column)] {
+            assert!(wrong.is_err());
+        }
     }
 
     #[test]

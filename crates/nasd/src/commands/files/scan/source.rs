@@ -1,19 +1,19 @@
 //! What is scanned: a file whose bytes are records, or one of columns.
 
 use super::bounds;
-use super::columns;
+use super::columns::{self, Found};
 use super::parquet::Parquet;
 use crate::arguments::{RecordFormat, ScanArguments};
 use nasd_cell::CellPath;
 use nasd_clerk::{FileScan, FileScanError, OpenFile, ScanOptions, Scanned};
-use nasd_filter::sql::{self, Query};
+use nasd_filter::sql::{self, Query, SqlError};
 use nasd_filter::{Checked, Format};
 use std::error::Error;
 use std::sync::Arc;
 
 /// A file and what its records are.
 pub enum Source {
-    Records { file: Arc<OpenFile>, format: Format },
+    Records { file: Arc<OpenFile>, found: Found },
     Columns(Parquet),
 }
 
@@ -34,8 +34,8 @@ impl Source {
         let kind = columns::kind_of(path, &file, told)?;
         let file = Arc::new(file);
         if kind != RecordFormat::Parquet {
-            let format = columns::format_of(path, &file, kind, told)?;
-            return Ok(Source::Records { file, format });
+            let found = columns::format_of(path, &file, kind, told)?;
+            return Ok(Source::Records { file, found });
         }
         if told.columns.is_some() || told.delimiter.is_some() || told.no_header {
             return Err("a Parquet file says itself what its columns are: leave --columns, --delimiter and --no-header out".into());
@@ -47,15 +47,18 @@ impl Source {
     /// The program of a query, and what the records are.
     pub fn query(&self, text: &str) -> Result<(Query, Format), Box<dyn Error>> {
         match self {
-            Source::Records { format, .. } => Ok((sql::parse(text, format)?, format.clone())),
+            Source::Records { found, .. } => {
+                let query = parse(text, &found.format, |name| {
+                    let why = found.why_not(name)?;
+                    Some(format!("there is no column {name}: {why}"))
+                })?;
+                Ok((query, found.format.clone()))
+            }
             Source::Columns(parquet) => {
                 let format = parquet.format();
-                let query = sql::parse(text, &format).map_err(|error| match &error {
-                    sql::SqlError::NoSuchColumn(name) => match parquet.why_not(name) {
-                        Some(why) => format!("column {name} can't be read: {why}"),
-                        None => error.to_string(),
-                    },
-                    error => error.to_string(),
+                let query = parse(text, &format, |name| {
+                    let why = parquet.why_not(name)?;
+                    Some(format!("column {name} can't be read: {why}"))
                 })?;
                 match parquet.unreadable().first().filter(|_| query.is_all) {
                     Some((name, why)) => {
@@ -95,6 +98,18 @@ impl Source {
         taker.check()?;
         Ok((scanned, None))
     }
+}
+
+/// A query; `why_not` tells of a name why it is no column, if more is known of it.
+fn parse(
+    text: &str,
+    format: &Format,
+    why_not: impl Fn(&str) -> Option<String>,
+) -> Result<Query, String> {
+    sql::parse(text, format).map_err(|error| match &error {
+        SqlError::NoSuchColumn(name) => why_not(name).unwrap_or_else(|| error.to_string()),
+        error => error.to_string(),
+    })
 }
 
 /// What is done with rows, which may be refused.
