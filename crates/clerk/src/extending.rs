@@ -121,7 +121,11 @@ trait Ask {
     fn begin(&self, call: &ExtensionCall, bytes_left: u64) -> Self::Pending;
 
     /// Waits for what he tells: that, and whether there is more.
-    fn end(&mut self, pending: Self::Pending) -> Result<(ExtendedPart, bool), ClientError>;
+    fn end(
+        &mut self,
+        call: &ExtensionCall,
+        pending: Self::Pending,
+    ) -> Result<(ExtendedPart, bool), ClientError>;
 }
 
 fn ask_all<A: Ask>(call: &ExtensionCall, asked: Vec<A>) -> Result<Vec<ExtendedPart>, ClientError> {
@@ -134,7 +138,7 @@ fn ask_all<A: Ask>(call: &ExtensionCall, asked: Vec<A>) -> Result<Vec<ExtendedPa
     });
     let mut under_way: VecDeque<_> = begun.collect();
     while let Some((at, mut asked, pending)) = under_way.pop_front() {
-        let (part, has_more) = asked.end(pending)?;
+        let (part, has_more) = asked.end(call, pending)?;
         bytes_left = bytes_left.saturating_sub(part.bytes_done());
         parts[at].push(part);
         if has_more {
@@ -162,9 +166,13 @@ impl<'a> Ask for Asked<'a> {
         self.client.begin_extend(self.authority, arguments, into).send()
     }
 
-    fn end(&mut self, pending: PendingExtend<'a>) -> Result<(ExtendedPart, bool), ClientError> {
+    fn end(
+        &mut self,
+        call: &ExtensionCall,
+        pending: PendingExtend<'a>,
+    ) -> Result<(ExtendedPart, bool), ClientError> {
         let (extended, data) = pending.wait();
-        let part = self.part(extended?, data)?;
+        let part = self.part((extended?, data), &call.spare)?;
         self.regions =
             self.regions.iter().flat_map(|row| row.from_position(part.position)).collect();
         let has_more = part.outcome == ExtensionOutcome::Done && !self.regions.is_empty();
@@ -193,7 +201,11 @@ impl Asked<'_> {
         }
     }
 
-    fn part(&self, extended: Extended, mut data: Vec<u8>) -> Result<ExtendedPart, ClientError> {
+    fn part(
+        &self,
+        (extended, data): (Extended, Vec<u8>),
+        spare: &Spare,
+    ) -> Result<ExtendedPart, ClientError> {
         let Extended { outcome, position, data_length } = extended;
         let pieces: Vec<ByteRange> = self.regions.iter().flat_map(pieces_of).collect();
         let begin = pieces.first().map_or(0, |piece| piece.offset);
@@ -203,16 +215,22 @@ impl Asked<'_> {
             let why = "an extension does not get on".to_owned();
             return Err(ClientError::Protocol { server, why });
         }
-        data.truncate(data_length);
-        let data = shortened(data);
+        let data = cut(data, data_length, spare);
         Ok(ExtendedPart { drive: self.drive, pieces, outcome, position, data })
     }
 }
 
-/// Has what was told take no more than four times as much memory: of many calls little may be told. The rest of what it lies in was never
-/// touched, and is not kept, as all of it would have to be written to for that.
-fn shortened(data: Vec<u8>) -> Vec<u8> {
-    if data.len() < data.capacity() / 4 { data.to_vec() } else { data }
+/// What was told, in no more than four times as much memory: of many calls little may be told. The room for longer answers is for the next
+/// ones then, all of it, as new room would have to be cleared.
+fn cut(mut room: Vec<u8>, told: usize, spare: &Spare) -> Vec<u8> {
+    if told >= room.len() / 4 {
+        room.truncate(told);
+        return room;
+    }
+    let data = room[..told].to_vec();
+    // It is as long as it was.
+    spare.give(room);
+    data
 }
 
 /// One piece.
@@ -268,7 +286,7 @@ mod tests {
             self.log.borrow_mut().push((self.drive, Some(bytes_left)));
         }
 
-        fn end(&mut self, (): ()) -> Result<(ExtendedPart, bool), ClientError> {
+        fn end(&mut self, _: &ExtensionCall, (): ()) -> Result<(ExtendedPart, bool), ClientError> {
             self.log.borrow_mut().push((self.drive, None));
             let (pieces, position) = (vec![self.rest], self.rest.offset + 100);
             self.rest = ByteRange::new(position, self.rest.length - 100);
