@@ -273,8 +273,6 @@ pub trait Objects: Send + Sync + 'static {
     fn set_volume(&self, volume: &Volume);
     /// Over how many drives the largest files of a drive lie that was met so far, if it is a virtual one.
     fn breadth(&self, drive: DriveId) -> u32;
-    /// Longer files of a drive may lie on several drives, each of which writes down times by its own clock.
-    fn unit(&self, drive: DriveId) -> u64;
 }
 
 /// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.

@@ -631,7 +631,7 @@ impl Clerk {
         }
         let slot = self.slot_for(caller, entry.handle, mode)?;
         let file = self.core.file(entry.handle);
-        if file.is_changed_elsewhere(&self.core, &entry.attributes) {
+        if file.is_changed_elsewhere(&entry.attributes) {
             // Once it is durable it is kept no more. A failure is told to those who wrote.
             let _ = file.sync(&self.core);
         }

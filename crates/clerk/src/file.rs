@@ -472,14 +472,11 @@ impl FileState {
 
     /// Whether others have written since all that was written here was acknowledged: what is kept of it
     /// would hide theirs.
-    pub(crate) fn is_changed_elsewhere(&self, core: &Core, now: &FileAttributes) -> bool {
+    pub(crate) fn is_changed_elsewhere(&self, now: &FileAttributes) -> bool {
         let inner = self.lock();
         let is_kept =
             !inner.pending.is_empty() && !inner.pending.has_unacknowledged_before(u64::MAX);
-        // The latest of the times of several drives may be that of one whose clock is ahead, whatever was written to the others.
-        let has_clocks = now.size > core.objects.unit(self.handle.drive);
-        let is_other = now.modify_time != inner.modified || now.size != inner.drive_size;
-        is_kept && (has_clocks || is_other)
+        is_kept && (now.modify_time != inner.modified || now.size != inner.drive_size)
     }
 
     /// Makes everything written so far durable. Returns the first failure met on the way; it is

@@ -109,9 +109,4 @@ impl Objects for ForwardedDrives {
     fn breadth(&self, _drive: DriveId) -> u32 {
         1
     }
-
-    /// Nobody knows which ones: the usual one.
-    fn unit(&self, _drive: DriveId) -> u64 {
-        512 << 10
-    }
 }

@@ -224,8 +224,4 @@ impl Objects for MeasuredObjects {
     fn breadth(&self, drive: DriveId) -> u32 {
         self.objects.breadth(drive)
     }
-
-    fn unit(&self, drive: DriveId) -> u64 {
-        self.objects.unit(drive)
-    }
 }

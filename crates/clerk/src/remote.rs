@@ -614,12 +614,6 @@ impl Objects for RemoteDrives {
         striped.and_then(Option::as_ref).map_or(1, StripedDrive::breadth)
     }
 
-    fn unit(&self, drive: DriveId) -> u64 {
-        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
-        let striped = drives.get(&drive).and_then(|drive| drive.striped.get());
-        striped.and_then(Option::as_ref).map_or(u64::MAX, StripedDrive::unit)
-    }
-
     fn set_volume(&self, volume: &Volume) {
         volume.drives.iter().for_each(|at| self.reach(at.drive, &at.address));
     }

@@ -13,7 +13,7 @@ mod writing;
 mod writings;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nasd_client::{Authority, ClientError, DriveClient, OrderSource, RetryPolicy, interrupt};
@@ -69,8 +69,6 @@ pub(crate) struct StripedDrive {
     orders: OrderSource,
     /// Over how many drives the object of the largest width lies that was met.
     breadth: AtomicU32,
-    /// The smallest unit that was met.
-    unit: AtomicU64,
     ends: Ends,
 }
 
@@ -91,7 +89,6 @@ impl StripedDrive {
             client,
             orders: OrderSource::new(),
             breadth: AtomicU32::new(1),
-            unit: AtomicU64::new(u64::MAX),
             ends,
         }
     }
@@ -99,11 +96,6 @@ impl StripedDrive {
     /// Over how many drives the object of the largest width lies that was met so far.
     pub(crate) fn breadth(&self) -> u32 {
         self.breadth.load(Ordering::Relaxed)
-    }
-
-    /// Longer files than this may lie on several drives, of those that were met so far.
-    pub(crate) fn unit(&self) -> u64 {
-        self.unit.load(Ordering::Relaxed)
     }
 
     /// Reads into the start of `into`; shorter only at the end of the object.
@@ -442,9 +434,6 @@ impl StripedDrive {
             writing.touch(self.now());
         }
         self.breadth.fetch_max(u32::from(place.shape.width()), Ordering::Relaxed);
-        if place.shape.copies() < place.shape.width() {
-            self.unit.fetch_min(place.shape.unit(), Ordering::Relaxed);
-        }
         self.maps.keep(grant, &place);
         Ok(place)
     }

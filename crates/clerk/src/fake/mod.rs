@@ -273,8 +273,4 @@ impl Objects for FakeCell {
     fn breadth(&self, _drive: DriveId) -> u32 {
         1
     }
-
-    fn unit(&self, _drive: DriveId) -> u64 {
-        u64::MAX
-    }
 }
