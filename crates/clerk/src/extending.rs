@@ -358,4 +358,20 @@ mod tests {
         let two = row(0, 10, 20, 2);
         assert_eq!(rows_of([two, Region::single(40, 10)].into_iter()), [row(0, 10, 20, 3)]);
     }
+
+    #[test]
+    fn room_of_which_little_is_used_is_there_for_the_next_answer() {
+        let spare = Spare::new(1 << 20);
+        let room = |byte| vec![byte; 1000];
+        let at = |room: &Vec<u8>| room.as_ptr();
+        let (first, second) = (room(1), room(2));
+        let (of_first, of_second) = (at(&first), at(&second));
+        let few = cut(first, 249, &spare);
+        assert_eq!((&few[..], few.capacity()), (&[1; 249][..], 249));
+        let many = cut(second, 250, &spare);
+        assert_eq!((many.len(), at(&many)), (250, of_second));
+        let again = spare.take(1000);
+        assert_eq!((at(&again), again[999]), (of_first, 1));
+        assert_ne!(at(&spare.take(1000)), of_first, "it was there once");
+    }
 }

@@ -34,8 +34,13 @@ const CLOCK_TICKS_A_SECOND: f64 = 100.0;
 /// Measures the rows and prints each beside its limit.
 ///
 /// # Errors
-/// An unknown row, a missing program, no room for the device file, or a failed request.
+/// An unknown row, a missing program, no room for the device file or the figures, or a failed request.
 pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
+    if let Some(directory) = &arguments.plot {
+        // Rows take minutes.
+        std::fs::create_dir_all(directory)
+            .map_err(|error| format!("can't make {}: {error}", directory.display()))?;
+    }
     let parent = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let directory = Scratch::create(&parent)?;
     let target = start_drive(&directory.0, arguments.emulate_disk)?;
