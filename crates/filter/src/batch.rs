@@ -26,6 +26,8 @@ pub(crate) struct Bounds {
     pub(crate) ends: Vec<u32>,
     /// The end of all its bytes.
     pub(crate) nexts: Vec<u32>,
+    /// How many are where fixed records of so many bytes are.
+    fixed: (usize, usize),
 }
 
 /// A cut of a slice into records.
@@ -43,7 +45,8 @@ impl Bounds {
     pub(crate) const MEMORY_BYTES: usize = 3 * size_of::<u32>() * BATCH;
 
     pub(crate) fn new() -> Bounds {
-        Bounds { starts: vec![0; BATCH], ends: vec![0; BATCH], nexts: vec![0; BATCH] }
+        let zeros = || vec![0; BATCH];
+        Bounds { starts: zeros(), ends: zeros(), nexts: zeros(), fixed: (0, 0) }
     }
 
     /// Where a record begins and where what is in it ends.
@@ -56,14 +59,20 @@ impl Bounds {
         self.starts[index] = start as u32;
         self.ends[index] = end as u32;
         self.nexts[index] = next as u32;
+        self.fixed = (0, 0);
     }
 
     /// Whole fixed records of `size` bytes, as many as there are and a batch holds.
     pub(crate) fn cut_fixed(&mut self, bytes: usize, size: usize) -> Cut {
         let count = (bytes / size).min(BATCH);
-        for index in 0..count {
+        let known = match self.fixed {
+            (known, bytes) if bytes == size => known,
+            _ => 0,
+        };
+        for index in known..count {
             self.set(index, index * size, (index + 1) * size, (index + 1) * size);
         }
+        self.fixed = (known.max(count), size);
         Cut { count, bytes: count * size, overlong: false }
     }
 

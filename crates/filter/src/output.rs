@@ -53,6 +53,28 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// Writes the first `size` bytes of each item, as long as there is room for a whole one. Tells how many.
+    #[inline]
+    pub(crate) fn put_overlapping<'i, const N: usize>(
+        &mut self,
+        items: impl Iterator<Item = &'i [u8; N]>,
+        size: usize,
+    ) -> usize {
+        let room = &mut self.buffer[self.length..];
+        let (mut at, mut count) = (0, 0);
+        for item in items {
+            let Some(place) = room.get_mut(at..).and_then(|room| room.first_chunk_mut::<N>())
+            else {
+                break;
+            };
+            *place = *item;
+            at += size;
+            count += 1;
+        }
+        self.length += at;
+        count
+    }
+
     /// Writes as much of `bytes` as there is room for; tells how much.
     pub(crate) fn put_some(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());

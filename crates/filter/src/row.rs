@@ -6,7 +6,7 @@ use crate::compile::Outcome;
 use crate::evaluate::Machine;
 use crate::format::{Fixed, Format, Type};
 use crate::number::{NumberText, float_bits};
-use crate::output::Sink;
+use crate::output::{Output, Sink};
 
 /// The rows of an evaluated batch.
 pub(crate) struct Rows<'a> {
@@ -18,13 +18,74 @@ pub(crate) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The bytes of records that lie one after the other, from the first to the last; `None` if they are
-    /// not given as they stand.
+    /// Writes the first of the selected records, where they are given as they stand and there is room for whole ones. Tells
+    /// how many, which may be none.
     #[inline]
-    pub(crate) fn run(&self, first: usize, last: usize) -> Option<&[u8]> {
+    pub(crate) fn put_some(&self, selected: &[u16], output: &mut Output<'_>) -> usize {
         if self.projection.is_some() {
-            return None;
+            return 0;
         }
+        let Format::Fixed(fixed) = self.format else { return self.put_run(selected, output) };
+        let size = fixed.record_bytes();
+        let (first, last) = (usize::from(selected[0]), usize::from(selected[selected.len() - 1]));
+        if last - first + 1 == selected.len() {
+            return self.put_between(first, selected.len().min(output.room() / size), size, output);
+        }
+        let written = match size {
+            ..=16 => self.put_short::<16>(selected, size, output),
+            ..=32 => self.put_short::<32>(selected, size, output),
+            ..=64 => self.put_short::<64>(selected, size, output),
+            ..=128 => self.put_short::<128>(selected, size, output),
+            _ => 0,
+        };
+        if written > 0 { written } else { self.put_run(selected, output) }
+    }
+
+    /// Writes records of one length without a gap.
+    fn put_between(
+        &self,
+        first: usize,
+        count: usize,
+        size: usize,
+        output: &mut Output<'_>,
+    ) -> usize {
+        let run = &self.batch.bytes[first * size..(first + count) * size];
+        if output.put_whole(run) { count } else { 0 }
+    }
+
+    /// Writes short records of one length as if each had `N` bytes; the next one is written over what is too much. So no branch
+    /// and no length depends on which are selected. Ends where the input or the room does.
+    #[inline]
+    fn put_short<const N: usize>(
+        &self,
+        selected: &[u16],
+        size: usize,
+        output: &mut Output<'_>,
+    ) -> usize {
+        let place = |index: &u16| self.batch.bytes[usize::from(*index) * size..].first_chunk::<N>();
+        output.put_overlapping(selected.iter().map_while(place), size)
+    }
+
+    /// Writes records that lie one after the other at once, as many as there is room for.
+    #[inline]
+    fn put_run(&self, selected: &[u16], output: &mut Output<'_>) -> usize {
+        let (starts, nexts) = (&self.batch.bounds.starts, &self.batch.bounds.nexts);
+        let first = usize::from(selected[0]);
+        let (start, room) = (starts[first], output.room());
+        let joins = |pair: &&[u16]| {
+            let (left, right) = (usize::from(pair[0]), usize::from(pair[1]));
+            nexts[left] == starts[right] && (nexts[right] - start) as usize <= room
+        };
+        let count = 1 + selected.windows(2).take_while(joins).count();
+        match self.run(first, usize::from(selected[count - 1])) {
+            Some(run) if output.put_whole(run) => count,
+            _ => 0,
+        }
+    }
+
+    /// The bytes of records that lie one after the other, from the first to the last; `None` if the last one has no end.
+    #[inline]
+    fn run(&self, first: usize, last: usize) -> Option<&[u8]> {
         let bounds = self.batch.bounds;
         let run = &self.batch.bytes[bounds.starts[first] as usize..bounds.nexts[last] as usize];
         let whole = matches!(self.format, Format::Fixed(_)) || run.ends_with(b"\n");

@@ -632,7 +632,7 @@ impl Scan {
                 break false;
             }
             let written = match pending.progress {
-                0 => write_run(&rows, rest, output),
+                0 => rows.put_some(rest, output),
                 _ => 0,
             };
             let index = usize::from(rest[0]);
@@ -754,21 +754,5 @@ impl Scan {
         self.report.tail_offset = self.position;
         self.mode = Mode::Outside;
         Ok(Fed::All)
-    }
-}
-
-/// Writes records that lie one after the other at once, as many as there is room for. Tells how many.
-fn write_run(rows: &Rows<'_>, selected: &[u16], output: &mut Output<'_>) -> usize {
-    let (starts, nexts) = (&rows.batch.bounds.starts, &rows.batch.bounds.nexts);
-    let first = usize::from(selected[0]);
-    let (start, room) = (starts[first], output.room());
-    let joins = |pair: &&[u16]| {
-        let (left, right) = (usize::from(pair[0]), usize::from(pair[1]));
-        nexts[left] == starts[right] && (nexts[right] - start) as usize <= room
-    };
-    let count = 1 + selected.windows(2).take_while(joins).count();
-    match rows.run(first, usize::from(selected[count - 1])) {
-        Some(run) if output.put_whole(run) => count,
-        _ => 0,
     }
 }

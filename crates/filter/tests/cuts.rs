@@ -9,8 +9,9 @@ mod reference;
 use generate::Random;
 use nasd_filter::remote::{Answer, Next, Part, read_answer};
 use nasd_filter::{
-    Arrangement, Checked, Counts, Fed, Join, Merge, MergeError, Merged, OrderBy, Output, Piece,
-    Plan, Report, Scan, ScanError, Value,
+    Arrangement, Checked, Comparison, Counts, Expression, Fed, Field, FieldKind, Fixed, Format,
+    Join, Merge, MergeError, Merged, Options, OrderBy, Output, Piece, Plan, Program, Report, Scan,
+    ScanError, Select, Value,
 };
 use proptest::prelude::*;
 use reference::{Outcome, V};
@@ -485,5 +486,28 @@ proptest! {
         if merge.add(&partial).is_ok() {
             merge.finish();
         }
+    }
+
+    #[test]
+    fn fixed_records_of_each_length_are_given_as_they_stand(seed in any::<u64>(), size in 1usize..140) {
+        let mut random = Random::new(seed);
+        let number = FieldKind::Integer { bytes: 1, signed: false, big_endian: false };
+        let mut fields = vec![Field { name: "a".to_owned(), kind: number }];
+        if size > 1 {
+            let kind = FieldKind::Text { bytes: size as u32 - 1 };
+            fields.push(Field { name: "b".to_owned(), kind });
+        }
+        let below = random.below(257);
+        let (column, constant) = (Expression::column(0), Expression::int(below as i64));
+        let filter = Some(Expression::compare(Comparison::Less, column, constant));
+        let program = Program::Select(Select { filter, projection: None, limit: None });
+        let format = Format::Fixed(Fixed { fields });
+        let checked = Plan { format, program, options: Options::default() }.check().unwrap();
+        let file: Vec<u8> = (0..random.below(3000) * size).map(|_| random.below(256) as u8).collect();
+        let piece = Piece { offset: 0, starts_record: true, ends_file: true };
+        let (given, result) = scan_piece(&mut checked.start(), &mut random, piece, &file);
+        result.unwrap();
+        let wanted = file.chunks(size).filter(|record| usize::from(record[0]) < below);
+        prop_assert_eq!(given, wanted.flatten().copied().collect::<Vec<u8>>());
     }
 }
