@@ -273,6 +273,9 @@ pub trait Objects: Send + Sync + 'static {
     fn set_volume(&self, volume: &Volume);
     /// Over how many drives the largest files of a drive lie that was met so far, if it is a virtual one.
     fn breadth(&self, drive: DriveId) -> u32;
+    /// How often drives were found to have started anew, so that they may have lost what is not durable: another number when something
+    /// was read from one that has.
+    fn restarts(&self) -> u64;
 }
 
 /// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.

@@ -631,11 +631,8 @@ impl Clerk {
         }
         let slot = self.slot_for(caller, entry.handle, mode)?;
         let file = self.core.file(entry.handle);
-        if file.is_changed_elsewhere(&entry.attributes) {
-            // Once it is durable it is kept no more. A failure is told to those who wrote.
-            let _ = file.sync(&self.core);
-        }
         let mut inner = file.lock();
+        inner.hide_acknowledged(&self.core);
         inner.fetched.clear();
         // Whoever hinted it had it fetched for this open.
         let version = Version::of(&entry.attributes);
@@ -646,7 +643,7 @@ impl Clerk {
                 inner.hinted.note(version);
             }
         }
-        if inner.pending.is_empty() {
+        if !inner.pending.shows_any() {
             let answers = inner.answers();
             inner.note_size(entry.attributes.size, answers);
         }

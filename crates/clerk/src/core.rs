@@ -422,6 +422,7 @@ impl Core {
         };
         let (mut attributes, age) = self.getattr_from_servers(caller, handle, ttl)?;
         let mut inner = file.lock();
+        inner.show_after_restart(self);
         if inner.answers() != answers {
             // A write was answered meanwhile: this may be older.
             self.attributes.expire(handle);

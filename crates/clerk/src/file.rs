@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use nasd_client::interrupt::{self, Interrupted};
 use nasd_protocol::Status;
+use nasd_types::ByteRange;
 use nasd_types::limits::MAX_OBJECT_BYTES;
-use nasd_types::{ByteRange, Timestamp};
 
 use crate::ClerkError;
 use crate::appending::Appending;
@@ -32,9 +32,9 @@ use crate::grants::{Slot, Writer};
 use crate::hinted::Hinted;
 use crate::hints::HintStream;
 use crate::latch::ErrorLatch;
-use crate::pending::{Outgoing, Pending};
+use crate::pending::{Answer, Outgoing, Pending};
 use crate::times::KeptTime;
-use crate::wire::{Copied, FileAttributes, FileHandle, SeekTarget, Written};
+use crate::wire::{Copied, FileHandle, SeekTarget, Written};
 
 /// Waiting threads look around at least this often.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
@@ -67,8 +67,8 @@ pub(crate) struct Inner {
     pub(crate) time: KeptTime,
     /// Length of the object, as the drive told last.
     drive_size: u64,
-    /// Modification time of the object, as the last write here, or who set it, has left it.
-    modified: Timestamp,
+    /// How often drives had started anew when it was looked at last what of `pending` is to be hidden.
+    restarts: u64,
     /// When its length was told.
     size_told: Instant,
     /// Answers to writes so far: tells an old attribute answer from a new one.
@@ -153,11 +153,6 @@ impl Inner {
         self.size_told = Instant::now();
     }
 
-    /// The modification time was set.
-    pub(crate) fn note_time(&mut self, time: Timestamp) {
-        self.modified = time;
-    }
-
     /// Notes that the drive runs as `instance`. Returns how many chunks must be sent again.
     fn heard(&mut self, lane: &Lane, instance: u64) -> usize {
         lane.instance.store(instance, Ordering::Release);
@@ -169,6 +164,21 @@ impl Inner {
     /// To be given to `note_size` later.
     pub(crate) fn answers(&self) -> u64 {
         self.answers
+    }
+
+    /// The file is opened anew: what others have written is to be seen, also in the place of what was written here before and the drive has.
+    pub(crate) fn hide_acknowledged(&mut self, core: &Core) {
+        self.restarts = core.objects.restarts();
+        self.pending.hide_acknowledged(self.restarts);
+    }
+
+    /// Readers see again what was hidden from them if a drive has started anew since, as it may have lost that. Tells whether.
+    pub(crate) fn show_after_restart(&mut self, core: &Core) -> bool {
+        let is_anew = self.pending.hides_any() && core.objects.restarts() != self.restarts;
+        if is_anew {
+            self.hide_acknowledged(core);
+        }
+        is_anew
     }
 }
 
@@ -198,7 +208,7 @@ impl FileState {
             errors: ErrorLatch::default(),
             time: KeptTime::default(),
             drive_size: 0,
-            modified: Timestamp::default(),
+            restarts: 0,
             size_told: Instant::now(),
             answers: 0,
             charged: 0,
@@ -358,6 +368,7 @@ impl FileState {
     ) -> Result<(), ClerkError> {
         // A durable answer covers what was acknowledged before the request, and nothing later.
         let mark = self.lock().pending.acknowledged();
+        let restarts = core.objects.restarts();
         let piece = &outgoing.piece;
         let write = || {
             core.with_grant(&outgoing.writer.0, |grant| {
@@ -373,6 +384,8 @@ impl FileState {
         let mut inner = self.lock();
         let requeued = match answer {
             Ok(written) => {
+                let answer = Answer { instance: written.instance, restarts, durable };
+                inner.pending.acknowledge(outgoing, answer);
                 let mark = durable.then_some(mark);
                 note_written(&mut inner, &self.lane, outgoing, &written, mark)
             }
@@ -468,15 +481,6 @@ impl FileState {
             }
         }
         Ok(())
-    }
-
-    /// Whether others have written since all that was written here was acknowledged: what is kept of it
-    /// would hide theirs.
-    pub(crate) fn is_changed_elsewhere(&self, now: &FileAttributes) -> bool {
-        let inner = self.lock();
-        let is_kept =
-            !inner.pending.is_empty() && !inner.pending.has_unacknowledged_before(u64::MAX);
-        is_kept && (now.modify_time != inner.modified || now.size != inner.drive_size)
     }
 
     /// Makes everything written so far durable. Returns the first failure met on the way; it is
@@ -613,7 +617,6 @@ impl FileState {
         let copied = self.alone(core, None, copy)?;
         let mut inner = self.lock();
         inner.note_grown(copied.attributes.logical_size);
-        inner.modified = inner.modified.max(copied.attributes.fs_data_modify_time);
         Ok(copied)
     }
 
@@ -703,7 +706,6 @@ fn note_written(
     written: &Written,
     durable_mark: Option<u64>,
 ) -> usize {
-    inner.pending.acknowledge(outgoing, written.instance, durable_mark.is_some());
     // What was read ahead before the drive had this write hides it as soon as it is released.
     inner.drop_read(outgoing.piece.range());
     if let Some(mark) = durable_mark {
@@ -711,7 +713,6 @@ fn note_written(
     }
     inner.answers += 1;
     inner.drive_size = inner.drive_size.max(written.logical_size);
-    inner.modified = inner.modified.max(written.fs_data_modify_time);
     inner.size_told = Instant::now();
     inner.heard(lane, written.instance)
 }

@@ -109,4 +109,9 @@ impl Objects for ForwardedDrives {
     fn breadth(&self, _drive: DriveId) -> u32 {
         1
     }
+
+    /// That is told this way only in answer to writes and flushes.
+    fn restarts(&self) -> u64 {
+        0
+    }
 }

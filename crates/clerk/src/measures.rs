@@ -224,4 +224,8 @@ impl Objects for MeasuredObjects {
     fn breadth(&self, drive: DriveId) -> u32 {
         self.objects.breadth(drive)
     }
+
+    fn restarts(&self) -> u64 {
+        self.objects.restarts()
+    }
 }

@@ -7,6 +7,9 @@
 //! overlap, the order in which they are sent does not matter; a newer write cuts its range out of
 //! older chunks, and has to wait only for a chunk that is in flight.
 //!
+//! Readers are shown all chunks until the file is opened anew. What the drive has by then is **hidden** from them, as others may have
+//! written over it: it is kept only to be sent again.
+//!
 //! Nothing here locks, waits or does I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +37,7 @@ enum State {
     /// A sender has it: it must not change.
     InFlight,
     /// The drive has it, perhaps not durably. `acknowledged` counts answers of this file.
-    Retained { instance: u64, acknowledged: u64 },
+    Retained { instance: u64, acknowledged: u64, restarts: u64, is_hidden: bool },
 }
 
 #[derive(Debug)]
@@ -70,6 +73,17 @@ impl Piece {
     }
 }
 
+/// How the drive has answered a sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Which start of the drive it was.
+    pub(crate) instance: u64,
+    /// How often drives were known to have started anew when the bytes were sent.
+    pub(crate) restarts: u64,
+    /// The bytes are durable.
+    pub(crate) durable: bool,
+}
+
 /// A chunk that a sender has taken.
 #[derive(Debug)]
 pub(crate) struct Outgoing<W> {
@@ -93,6 +107,8 @@ pub(crate) struct Pending<W> {
     in_flight: Index,
     /// How many chunks each instance of the drive has acknowledged, not durably.
     retained: BTreeMap<u64, usize>,
+    /// How many of these are hidden.
+    hidden: usize,
     spare: SpareBuffers,
 }
 
@@ -111,6 +127,7 @@ impl<W: Clone + PartialEq> Pending<W> {
             queued: Index::new(),
             in_flight: Index::new(),
             retained: BTreeMap::new(),
+            hidden: 0,
             spare,
         }
     }
@@ -135,9 +152,39 @@ impl<W: Clone + PartialEq> Pending<W> {
         self.in_flight.len()
     }
 
-    /// The byte after the last one held.
+    /// The byte after the last one held that readers are shown.
     pub(crate) fn end(&self) -> u64 {
-        self.chunks.last_key_value().map_or(0, |(offset, chunk)| offset + chunk.length as u64)
+        let mut backwards = self.chunks.iter().rev();
+        let last = backwards.find(|(_, chunk)| !is_hidden(chunk.state));
+        last.map_or(0, |(offset, chunk)| offset + chunk.length as u64)
+    }
+
+    /// Whether readers are shown any.
+    pub(crate) fn shows_any(&self) -> bool {
+        self.chunks.len() > self.hidden
+    }
+
+    /// Whether some are hidden from readers.
+    pub(crate) fn hides_any(&self) -> bool {
+        self.hidden > 0
+    }
+
+    /// Readers are to see what the drive has in the place of all that it has acknowledged; but not where it may have lost that,
+    /// as drives have started anew since, of which there were so many `restarts` by now.
+    pub(crate) fn hide_acknowledged(&mut self, restarts: u64) {
+        if self.retained.is_empty() {
+            return;
+        }
+        for offset in self.retained_where(|_, _| true) {
+            let Some(chunk) = self.chunks.get(&offset) else {
+                continue;
+            };
+            let mut state = chunk.state;
+            if let State::Retained { restarts: then, is_hidden, .. } = &mut state {
+                *is_hidden = *then == restarts;
+            }
+            self.set_state(offset, state);
+        }
     }
 
     /// Identifier that the next chunk will get: those that exist now are below it.
@@ -304,7 +351,10 @@ impl<W: Clone + PartialEq> Pending<W> {
             State::Filling => drop(self.filling.insert((id, offset))),
             State::Queued => drop(self.queued.insert((id, offset))),
             State::InFlight => drop(self.in_flight.insert((id, offset))),
-            State::Retained { instance, .. } => *self.retained.entry(instance).or_default() += 1,
+            State::Retained { instance, is_hidden, .. } => {
+                *self.retained.entry(instance).or_default() += 1;
+                self.hidden += usize::from(is_hidden);
+            }
         }
     }
 
@@ -314,7 +364,8 @@ impl<W: Clone + PartialEq> Pending<W> {
             State::Filling => drop(self.filling.remove(&(id, offset))),
             State::Queued => drop(self.queued.remove(&(id, offset))),
             State::InFlight => drop(self.in_flight.remove(&(id, offset))),
-            State::Retained { instance, .. } => {
+            State::Retained { instance, is_hidden, .. } => {
+                self.hidden -= usize::from(is_hidden);
                 if let Some(count) = self.retained.get_mut(&instance) {
                     *count -= 1;
                     if *count == 0 {
@@ -396,15 +447,17 @@ impl<W: Clone + PartialEq> Pending<W> {
         Some(Outgoing { id, piece: piece(offset, chunk), writer: chunk.writer.clone() })
     }
 
-    /// The drive has answered. With `durable`, it answered that the bytes are durable.
-    pub(crate) fn acknowledge(&mut self, sent: &Outgoing<W>, instance: u64, durable: bool) {
+    /// The drive has answered.
+    pub(crate) fn acknowledge(&mut self, sent: &Outgoing<W>, answer: Answer) {
+        let Answer { instance, restarts, durable } = answer;
         self.acknowledged += 1;
         if durable {
             self.drop_failed(sent);
         } else {
             debug_assert!(self.in_flight.contains(&(sent.id, sent.piece.offset)));
             let acknowledged = self.acknowledged;
-            self.set_state(sent.piece.offset, State::Retained { instance, acknowledged });
+            let state = State::Retained { instance, acknowledged, restarts, is_hidden: false };
+            self.set_state(sent.piece.offset, state);
         }
     }
 
@@ -451,7 +504,7 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// Offsets of the retained chunks whose instance and acknowledgement number satisfy `wanted`.
     fn retained_where(&self, wanted: impl Fn(u64, u64) -> bool) -> Vec<u64> {
         let matches = |state: State| match state {
-            State::Retained { instance, acknowledged } => wanted(instance, acknowledged),
+            State::Retained { instance, acknowledged, .. } => wanted(instance, acknowledged),
             _ => false,
         };
         let chunks = self.chunks.iter().filter(|(_, chunk)| matches(chunk.state));
@@ -471,13 +524,18 @@ impl<W: Clone + PartialEq> Pending<W> {
         }
     }
 
-    /// The held bytes of `range`, in order.
+    /// The held bytes of `range` that readers are shown, in order.
     pub(crate) fn overlay(&self, range: ByteRange) -> Vec<Piece> {
-        if self.chunks.is_empty() {
+        if !self.shows_any() {
             return Vec::new();
         }
-        self.overlapping(range).map(|(offset, chunk)| piece(offset, chunk)).collect()
+        let shown = self.overlapping(range).filter(|(_, chunk)| !is_hidden(chunk.state));
+        shown.map(|(offset, chunk)| piece(offset, chunk)).collect()
     }
+}
+
+fn is_hidden(state: State) -> bool {
+    matches!(state, State::Retained { is_hidden: true, .. })
 }
 
 fn is_unsent(state: State) -> bool {

@@ -1,5 +1,6 @@
 //! Reads: own unflushed writes first, then what was read ahead, then the drive.
 
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ struct Plan {
     overlay: Vec<Piece>,
     /// End of all own unflushed bytes: the file is at least that long.
     pending_end: u64,
+    /// Some own bytes are left out, as the drive has them.
+    hides_any: bool,
     /// Blocks to be fetched ahead.
     fetches: Vec<(FetchId, u64)>,
     /// The whole answer, when one block that was read ahead holds it.
@@ -120,6 +123,10 @@ impl FileState {
     fn plan(&self, core: &Core, reader: &Reader, range: ByteRange) -> Plan {
         let now = Instant::now();
         let mut inner = self.lock();
+        if inner.show_after_restart(core) {
+            inner.forget_read();
+        }
+        let hides_any = inner.pending.hides_any();
         let size = inner.size();
         let overlay = inner.pending.overlay(range);
         let pending_end = inner.pending.end();
@@ -151,7 +158,7 @@ impl FileState {
         let whole =
             if overlay.is_empty() { take_whole(core, &mut inner, range, now) } else { None };
         let watchers = inner.watchers.clone();
-        Plan { overlay, pending_end, fetches, whole, watchers }
+        Plan { overlay, pending_end, hides_any, fetches, whole, watchers }
     }
 
     fn submit_fetches(
@@ -223,12 +230,13 @@ impl FileState {
         } else {
             self.fill(core, reader, range.offset, into)?
         };
-        let pending_length = plan.pending_end.saturating_sub(range.offset);
+        let (overlay, pending_end) = self.overlay(core, plan, range);
+        let pending_length = pending_end.saturating_sub(range.offset);
         let end = filled.max(usize::try_from(pending_length).unwrap_or(usize::MAX).min(length));
         // Between the drive's end of the file and our own there is a hole.
         into[filled..end].fill(0);
         filled = end;
-        for piece in &plan.overlay {
+        for piece in overlay.as_ref() {
             let part = piece.range().intersection(&range);
             let from = (part.offset - piece.offset) as usize;
             let to = (part.offset - range.offset) as usize;
@@ -236,6 +244,23 @@ impl FileState {
             into[to..to + count].copy_from_slice(&piece.data()[from..from + count]);
         }
         Ok(filled)
+    }
+
+    /// What was written here of a range that was read meanwhile from drives, which may have started anew; and where all of that ends.
+    fn overlay<'a>(
+        &self,
+        core: &Core,
+        plan: &'a Plan,
+        range: ByteRange,
+    ) -> (Cow<'a, [Piece]>, u64) {
+        if plan.hides_any {
+            let mut inner = self.lock();
+            if inner.show_after_restart(core) {
+                inner.forget_read();
+                return (inner.pending.overlay(range).into(), inner.pending.end());
+            }
+        }
+        (plan.overlay.as_slice().into(), plan.pending_end)
     }
 
     /// Fills `into` from blocks read ahead and from the drive, up to the drive's end of the file.

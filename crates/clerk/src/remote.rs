@@ -383,6 +383,8 @@ pub struct RemoteDrives {
     connect: ConnectOptions,
     drives: RwLock<HashMap<DriveId, Arc<RemoteDrive>>>,
     components: Arc<ComponentDrives>,
+    /// How often drives were found to have started anew by ways that were given up, which counts as well.
+    restarts: AtomicU64,
     /// The clerk's number.
     number: u64,
 }
@@ -401,7 +403,8 @@ impl RemoteDrives {
     /// Reaches drives by these options. `number` tells this client from others.
     pub fn new(connect: ConnectOptions, number: u64) -> RemoteDrives {
         let components = Arc::new(ComponentDrives::new(connect.clone()));
-        RemoteDrives { connect, drives: RwLock::default(), components, number }
+        let (drives, restarts) = (RwLock::default(), AtomicU64::new(0));
+        RemoteDrives { connect, drives, components, restarts, number }
     }
 
     /// From now on a drive is at this address.
@@ -414,6 +417,9 @@ impl RemoteDrives {
             let client = DriveClient::tcp(address, Some(drive), &self.connect);
             let way = RemoteDrive { client, number, striped: OnceLock::new() };
             before = drives.insert(drive, Arc::new(way));
+        }
+        if let Some(before) = &before {
+            self.restarts.fetch_add(1 + before.client.restarts(), Ordering::Relaxed);
         }
         drop(drives);
         // What was written that way is ended by it, which takes long if nobody answers there any more: nobody waits for it.
@@ -612,6 +618,12 @@ impl Objects for RemoteDrives {
         let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
         let striped = drives.get(&drive).and_then(|drive| drive.striped.get());
         striped.and_then(Option::as_ref).map_or(1, StripedDrive::breadth)
+    }
+
+    fn restarts(&self) -> u64 {
+        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        let now: u64 = drives.values().map(|drive| drive.client.restarts()).sum();
+        now + self.restarts.load(Ordering::Relaxed) + self.components.restarts()
     }
 
     fn set_volume(&self, volume: &Volume) {

@@ -137,7 +137,6 @@ impl FileState {
         if !inner.time.keep(before, time, writer) {
             return;
         }
-        inner.note_time(time);
         inner.last_write = Instant::now();
         if inner.dirty_since.is_none() {
             inner.dirty_since = Some(inner.last_write);
@@ -170,7 +169,6 @@ impl FileState {
         let outcome = match answer {
             Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
             Ok(_) => {
-                inner.note_time(lost.time);
                 let is_same = |kept: &&mut SetTime| kept.id == lost.id;
                 if let Some(kept) = inner.time.kept.as_mut().filter(is_same) {
                     (kept.instance, kept.is_lost) = (instance, false);

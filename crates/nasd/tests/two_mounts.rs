@@ -314,6 +314,47 @@ fn what_was_written_by_who_sets_the_time_back_is_seen_at_the_next_open() {
     cell.stop();
 }
 
+/// Somebody writes over what another one wrote who has not made it durable, writes more, and opens it anew.
+fn write_over_what_is_not_durable(options: &CellOptions) {
+    let mut cell = TestCell::start(options);
+    let beside = Beside::mount(&cell);
+    for (round, sets_time_back) in [(0, false), (1, true)] {
+        let (here, there) = (cell.path(&format!("{round}")), beside.at.join(format!("{round}")));
+        let own = File::create(&here).unwrap();
+        own.write_all_at(&[b'a'; 4 << 20], 0).unwrap();
+        let time = own.metadata().unwrap().modified().unwrap();
+        for (written, at) in [(b'b', 0), (b'c', 3 << 20), (b'd', 0)] {
+            let other = put(&there, &[written; 4096], at);
+            if sets_time_back {
+                other.set_modified(time).unwrap();
+            }
+            drop(other);
+            own.write_all_at(&[b'e'; 100], 5 << 20).unwrap();
+            own.metadata().unwrap();
+            assert_eq!(byte(&here, at + 10) as char, written as char);
+        }
+        assert_eq!(byte(&here, 1 << 20), b'a');
+        own.sync_all().unwrap();
+        drop(own);
+        for path in [&here, &there] {
+            let bytes = [0, 1 << 20, 3 << 20, 5 << 20].map(|at| byte(path, at));
+            assert_eq!(bytes, *b"dace");
+        }
+    }
+    drop(beside);
+    cell.stop();
+}
+
+#[test]
+fn what_others_write_over_bytes_that_are_not_durable_is_seen_at_the_next_open() {
+    write_over_what_is_not_durable(&options());
+}
+
+#[test]
+fn so_it_is_in_files_on_several_drives() {
+    write_over_what_is_not_durable(&CellOptions::striped(2, "raid0 --stripe-unit 64K"));
+}
+
 #[test]
 fn what_was_written_to_drives_whose_clocks_are_behind_is_seen_at_the_next_open() {
     const UNIT: u64 = 64 << 10;

@@ -273,4 +273,8 @@ impl Objects for FakeCell {
     fn breadth(&self, _drive: DriveId) -> u32 {
         1
     }
+
+    fn restarts(&self) -> u64 {
+        self.drives.iter().map(FakeDrive::instance).sum()
+    }
 }

@@ -136,6 +136,8 @@ pub(crate) struct ComponentDrives {
     /// Whose time it goes by.
     pub(crate) host: Arc<dyn Host>,
     drives: RwLock<HashMap<DriveId, Arc<ComponentDrive>>>,
+    /// How often drives were found to have started anew at addresses where they are no more, where they went counts as well.
+    restarts: AtomicU64,
     pub(super) spare: Arc<Spare>,
 }
 
@@ -147,6 +149,7 @@ impl ComponentDrives {
             connect,
             host,
             drives: RwLock::default(),
+            restarts: AtomicU64::new(0),
             spare: Arc::new(Spare::new(SPARE_BYTES)),
         }
     }
@@ -173,8 +176,17 @@ impl ComponentDrives {
             host: Arc::clone(&self.host),
         });
         let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(drive, Arc::clone(&found));
+        if let Some(before) = known.insert(drive, Arc::clone(&found)) {
+            self.restarts.fetch_add(1 + before.client.restarts(), Ordering::Relaxed);
+        }
         found
+    }
+
+    /// How often drives were found to have started anew.
+    pub(crate) fn restarts(&self) -> u64 {
+        let known = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        let now: u64 = known.values().map(|drive| drive.client.restarts()).sum();
+        now + self.restarts.load(Ordering::Relaxed)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Random;
 use crate::buffers::SpareBuffers;
-use crate::pending::{CHUNK_BYTES, Outgoing, Pending};
+use crate::pending::{Answer, CHUNK_BYTES, Outgoing, Pending};
 use nasd_types::ByteRange;
 
 /// Everything a drive could do, in one thread: it has memory, and a medium that survives it.
@@ -15,7 +15,8 @@ struct World {
     memory: BTreeMap<u64, u8>,
     medium: BTreeMap<u64, u8>,
     instance: u64,
-    flying: Vec<Outgoing<u8>>,
+    /// With the instance that was known when it was sent.
+    flying: Vec<(Outgoing<u8>, u64)>,
     random: Random,
 }
 
@@ -38,19 +39,25 @@ impl World {
         self.written.extend((range.offset..).zip(data));
     }
 
+    fn send(&mut self) {
+        let taken = self.pending.take_queued();
+        self.flying.extend(taken.map(|outgoing| (outgoing, self.instance)));
+    }
+
     fn answer(&mut self) {
         if self.flying.is_empty() {
             return;
         }
         let index = self.random.below(self.flying.len() as u64) as usize;
-        let sent = self.flying.swap_remove(index);
+        let (sent, restarts) = self.flying.swap_remove(index);
         let places = sent.piece.range().offset..;
         self.memory.extend(places.zip(sent.piece.data().iter().copied()));
         let durable = self.random.below(4) == 0;
         if durable {
             self.medium = self.memory.clone();
         }
-        self.pending.acknowledge(&sent, self.instance, durable);
+        let answer = Answer { instance: self.instance, restarts, durable };
+        self.pending.acknowledge(&sent, answer);
         self.pending.requeue_other_instances(self.instance);
     }
 
@@ -73,6 +80,7 @@ impl World {
     fn crash(&mut self) {
         self.instance += 1;
         self.memory = self.medium.clone();
+        self.pending.hide_acknowledged(self.instance);
     }
 
     fn check(&self) {
@@ -88,7 +96,9 @@ impl World {
             let places = piece.range().offset..;
             seen.extend(places.zip(piece.data().iter().copied()));
         }
-        assert_eq!(held, self.pending.held_bytes());
+        let held_bytes = self.pending.held_bytes();
+        assert!(held == held_bytes || self.pending.hides_any() && held < held_bytes);
+        assert_eq!(pieces.is_empty(), !self.pending.shows_any());
         assert_eq!(end, self.pending.end());
         assert!(seen == self.written, "a reader sees what was written");
     }
@@ -107,10 +117,11 @@ fn nothing_written_is_lost_by_any_order_of_events() {
             random: Random::new(seed),
         };
         for _ in 0..400 {
-            match world.random.below(16) {
+            match world.random.below(17) {
+                16 => world.pending.hide_acknowledged(world.instance),
                 0..7 => world.write(),
                 7 => drop(world.pending.seal()),
-                8..11 => world.flying.extend(world.pending.take_queued()),
+                8..11 => world.send(),
                 11..14 => world.answer(),
                 14 => world.flush(),
                 _ => world.crash(),
@@ -120,7 +131,7 @@ fn nothing_written_is_lost_by_any_order_of_events() {
         // In the end everything becomes durable.
         while !world.pending.is_empty() {
             world.pending.seal();
-            world.flying.extend(world.pending.take_queued());
+            world.send();
             world.answer();
             world.flush();
         }

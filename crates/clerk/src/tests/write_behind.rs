@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{cell, eventually, name, new_file, pattern, root, settings};
-use crate::{OpenMode, SetFileAttributes, Settings, Timestamp};
+use crate::{OpenFile, OpenMode, SetFileAttributes, Settings, Timestamp};
 
 #[test]
 fn small_sequential_writes_leave_as_large_ones() {
@@ -149,6 +149,37 @@ fn a_killed_drive_gets_everything_again_at_fsync() {
     assert!(all == data, "a reader sees what the drive has lost");
     file.sync().unwrap();
     assert!(cell.drive(0).durable_bytes(handle.object).unwrap() == data);
+}
+
+#[test]
+fn an_opening_shows_what_others_wrote_over_what_is_not_durable() {
+    let cell = cell(1);
+    let lazy = Settings { flush_after_idle: Duration::from_secs(3600), ..Settings::default() };
+    let (ours, theirs) = (cell.clerk(lazy.clone()), cell.clerk(lazy));
+    let (file, handle) = new_file(&ours, "f");
+    file.write(0, &[b'a'; 10]).unwrap();
+    ours.getattr_now(&root(), handle).unwrap();
+    let (other, _) = theirs.open(&root(), handle, OpenMode::READ_WRITE).unwrap();
+    other.write(2, b"bb").unwrap();
+    other.sync().unwrap();
+    file.write(10, b"c").unwrap();
+    let contents = |file: &OpenFile| {
+        let mut all = [0; 20];
+        let length = file.read(0, &mut all).unwrap();
+        String::from_utf8(all[..length].to_vec()).unwrap()
+    };
+    let (again, _) = ours.open(&root(), handle, OpenMode::READ).unwrap();
+    assert_eq!(contents(&again), "aabbaaaaaac", "what was not sent yet too");
+    // A drive that is started anew has lost what was hidden.
+    file.write(11, b"dd").unwrap();
+    ours.getattr_now(&root(), handle).unwrap();
+    let (again, _) = ours.open(&root(), handle, OpenMode::READ).unwrap();
+    cell.drive(0).crash();
+    assert_eq!(contents(&again), "aaaaaaaaaacdd");
+    cell.drive(0).crash();
+    assert_eq!(ours.getattr_now(&root(), handle).unwrap().size, 13);
+    file.sync().unwrap();
+    assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), b"aaaaaaaaaacdd");
 }
 
 #[test]

@@ -91,8 +91,10 @@ impl Shared {
         let mut facts = self.facts();
         facts.drive = Some(found);
         let before = facts.information.replace(Arc::new(information.clone()));
+        let is_anew = before.is_some_and(|before| before.instance != information.instance);
+        facts.restarts += u64::from(is_anew);
         drop(facts);
-        if before.is_some_and(|before| before.instance != information.instance) {
+        if is_anew {
             info!(server = self.server.address, drive = %found, "the drive started anew");
         }
         self.clock.take_hint(information.clock, &*self.host);

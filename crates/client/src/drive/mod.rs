@@ -107,6 +107,8 @@ struct Facts {
     drive: Option<DriveId>,
     /// What it told when it was last connected to.
     information: Option<Arc<DriveInformation>>,
+    /// How often it was another instance than the one before.
+    restarts: u64,
 }
 
 impl DriveClient {
@@ -136,7 +138,7 @@ impl DriveClient {
             clock: DriveClock::new(options.max_clock_offset),
             connect_timeout: options.transport.connect_timeout,
             buffers: BufferPool::new(2 * MAX_TRANSFER_BYTES),
-            facts: Mutex::new(Facts { drive, information: None }),
+            facts: Mutex::new(Facts { drive, information: None, restarts: 0 }),
         };
         DriveClient { shared: Arc::new(shared), retry: options.retry }
     }
@@ -149,6 +151,11 @@ impl DriveClient {
     /// The drive's address.
     pub fn address(&self) -> &str {
         &self.shared.server.address
+    }
+
+    /// How often the drive was found to have started anew: told before the answer to any call that was sent to the new instance.
+    pub fn restarts(&self) -> u64 {
+        self.shared.facts().restarts
     }
 
     /// Which drive it is, if that was given or has been found out.
