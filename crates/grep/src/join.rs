@@ -137,7 +137,7 @@ impl Join {
                 Give::Lines => give(line),
                 Give::Matches => {
                     // Whoever joins what others told has all the time that it takes.
-                    matcher.each(line, &mut || true, give);
+                    matcher.each(line, &mut |_| true, give);
                 }
             });
         } else if self.wanted.has_context() {

@@ -204,19 +204,20 @@ impl Matcher {
         })
     }
 
-    /// Tells each match in a line that is not empty, as long as it `may_go_on`, which is asked at each. Whether these are all: it may take
-    /// too long to find them.
+    /// Tells each match in a line that is not empty, as long as it `may_go_on`, which is asked at each, with how many were before it.
+    /// Whether these are all: it may take too long to find them.
     pub(crate) fn each(
         &self,
         line: &[u8],
-        may_go_on: &mut dyn FnMut() -> bool,
+        may_go_on: &mut dyn FnMut(u64) -> bool,
         mut tell: impl FnMut(&[u8]),
     ) -> bool {
         let Some(regex) = &self.regex else { return true };
-        let (mut behind_matches, mut goes_on): (u64, bool) = (0, true);
+        let (mut behind_matches, mut matches, mut goes_on) = (0_u64, 0, true);
         let _ = regex.find_iter(line, |found| {
             behind_matches += (line.len() - found.start()) as u64;
-            goes_on = behind_matches <= self.most_behind_matches && may_go_on();
+            goes_on = behind_matches <= self.most_behind_matches && may_go_on(matches);
+            matches += 1;
             if goes_on && !found.is_empty() {
                 tell(&line[found]);
             }

@@ -141,11 +141,11 @@ impl Search {
     ///
     /// [`SearchError`]; the answer is void then.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Next, SearchError> {
-        self.feed_while(bytes, &mut || true)
+        self.feed_while(bytes, &mut |_| true)
     }
 
-    /// The same, for who asks at each match of a line for which all are wanted whether it `may_go_on`: if it may not, the answer ends before
-    /// that line, as if it took too long.
+    /// The same, for who asks at each match of a line for which all are wanted, with how many were before it there, whether it `may_go_on`:
+    /// if it may not, the answer ends before that line, as if it took too long.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Search {
     pub fn feed_while(
         &mut self,
         bytes: &[u8],
-        may_go_on: &mut dyn FnMut() -> bool,
+        may_go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Next, SearchError> {
         let mut bytes = bytes;
         if self.mode == Mode::Head || !self.open.is_empty() {
@@ -225,7 +225,7 @@ impl Search {
     }
 
     /// Takes whole lines: the first one of the piece alone, as its head.
-    fn look_at(&mut self, lines: &[u8], may_go_on: &mut dyn FnMut() -> bool) -> Next {
+    fn look_at(&mut self, lines: &[u8], may_go_on: &mut dyn FnMut(u64) -> bool) -> Next {
         if self.mode == Mode::Head {
             return self.take_head(lines);
         }
@@ -273,7 +273,7 @@ impl Search {
     fn find(
         &mut self,
         lines: &[u8],
-        may_go_on: &mut dyn FnMut() -> bool,
+        may_go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Next, (u64, u64)> {
         let matcher = self.matcher.clone();
         let (mut at, mut index) = (0, self.report.lines);
@@ -384,7 +384,7 @@ impl Search {
         &mut self,
         index: u64,
         line: &[u8],
-        may_go_on: &mut dyn FnMut() -> bool,
+        may_go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), IsFull> {
         match self.wanted.give {
             Give::Matches => self.give_matches(index, line, may_go_on)?,
@@ -398,7 +398,7 @@ impl Search {
         &mut self,
         index: u64,
         line: &[u8],
-        may_go_on: &mut dyn FnMut() -> bool,
+        may_go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), IsFull> {
         let matcher = self.matcher.clone();
         let (before, given, number) = (self.answer.len(), self.given, self.number(index));

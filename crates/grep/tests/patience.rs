@@ -64,7 +64,9 @@ fn who_may_not_go_on_ends_the_answer_before_the_line_at_its_next_match() {
     let mut search = Search::new(&matcher, &wanted, LONGEST, 4 << 20);
     assert!(search.begin(0));
     let mut asked = 0;
-    let mut may_go_on = || {
+    let mut may_go_on = |before| {
+        // The first one is of another line.
+        assert_eq!(before, [0, 0, 1, 2, 3][asked]);
         asked += 1;
         asked < 5
     };

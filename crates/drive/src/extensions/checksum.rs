@@ -162,48 +162,15 @@ fn checksum(
 
 #[cfg(test)]
 mod tests {
+    use super::super::an_object::object_of;
     use super::super::reach::{Bytes, End, Look, pair};
     use super::*;
-    use nasd_device::{BlockDevice, FileDevice, FileOptions};
-    use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
-    use nasd_types::{CellId, DriveId, ObjectName, PartitionId, SetAttributes, Timestamp};
     use std::cell::Cell;
-    use std::sync::Arc;
     use std::time::Duration;
-
-    /// An object of so many zeros.
-    fn object_of_zeros(bytes: u64) -> (Store, ObjectName) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = FileOptions { allow_buffered: true, ..FileOptions::default() };
-        let device = FileDevice::create(folder.path().join("medium"), 64 << 20, file).unwrap();
-        let device: Arc<dyn BlockDevice> = Arc::new(device);
-        let (partition, key, now) = (PartitionId(1), || StoredKey::new([1; 32]), Timestamp(1));
-        let format = FormatOptions {
-            drive: DriveId(1),
-            cell: CellId([1; 16]),
-            master_key: None,
-            log_key: 1,
-            drive_key: key(),
-            partitions: vec![PartitionFormat {
-                id: partition,
-                quota_bytes: u64::MAX,
-                partition_key: key(),
-                working_key: key(),
-                key_epoch: 1,
-            }],
-            metadata_bytes: None,
-            now,
-        };
-        Store::format(Arc::clone(&device), &format).unwrap();
-        let store = Store::open(device, &OpenOptions::default()).unwrap();
-        let attributes = SetAttributes { logical_size: Some(bytes), ..SetAttributes::default() };
-        let (object, _) = store.create(partition, &attributes, now).unwrap();
-        (store, ObjectName { partition, object })
-    }
 
     /// What is told of two parts of 4 MiB, if the call is to end soon when a byte is read.
     fn told_if_it_is_to_end(at: u64) -> Told {
-        let (store, name) = object_of_zeros(8 << 20);
+        let (store, name) = object_of(&[], 8 << 20);
         let pieces = vec![ByteRange::new(0, 8 << 20)];
         let (mut reach, server) = pair(&pieces, 8 << 20);
         let arguments = Checksum::arguments(4 << 20);

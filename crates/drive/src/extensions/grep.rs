@@ -12,17 +12,17 @@ use nasd_grep::{Bounds, Next, SMALL_MATCHER_BYTES, Search, SearchError};
 use nasd_protocol::packing::{Wish, read_arguments};
 use nasd_types::{ByteRange, Rights};
 
-use super::feeding::feed;
+use super::feeding::{Pace, feed};
 use super::packing;
 use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 
 /// Bytes of a line, with its end: a longer one is left to the client, as is a shorter one of what a long expression is looked for in.
 const LONGEST: usize = 256 << 10;
 
-/// Bytes that are looked at in any case: making the pattern ready may have taken as long.
-const LEAST: u64 = 4 << 20;
+/// Bytes are looked at in any case for as long as making the pattern ready has taken, but no longer than this.
+const LONGEST_BEGIN: Duration = Duration::from_millis(500);
 
-/// Who is to end soon, and has looked at some bytes for so long, leaves the line to the client: its matches may take minutes.
+/// Who is to end soon, and has looked for matches in one line for so long, leaves the line to the client: they may take minutes.
 const LONG: Duration = Duration::from_millis(20);
 
 /// See the module.
@@ -56,13 +56,15 @@ impl Extension for Grep {
     }
 
     fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
+        let begun = Instant::now();
         let (request, wish) = request(call)?;
         let most = packing::most(call, wish);
         let refused = |error: nasd_grep::PatternError| ExtensionError::Refused(error.to_string());
         let matcher = request.pattern.compile(Bounds::SMALL).map_err(refused)?;
         let longest = matcher.longest(LONGEST);
         let mut search = Search::new(&matcher, &request.wanted, longest, most);
-        let position = look_at_all(call, reach, &mut search)?;
+        let mut pace = Pace::behind(begun.elapsed().min(LONGEST_BEGIN));
+        let position = look_at_all(call, reach, &mut pace, &mut search)?;
         Ok(Told { position, data: packing::finish(call, wish, search.finish()) })
     }
 }
@@ -81,14 +83,14 @@ fn failed(error: SearchError) -> ExtensionError {
 fn look_at_all(
     call: &ExtensionCall,
     reach: &mut Reach,
+    pace: &mut Pace,
     search: &mut Search,
 ) -> Result<u64, ExtensionError> {
-    let mut least = LEAST;
     for piece in &call.pieces {
         if !search.begin(piece.offset) {
             return Ok(piece.offset);
         }
-        match look_at(*piece, reach, &mut least, search)? {
+        match look_at(*piece, reach, pace, search)? {
             (Next::Full(position), _) => return Ok(position),
             (Next::Done, _) => return Ok(call.end()),
             (Next::More, at) => {
@@ -108,16 +110,68 @@ fn look_at_all(
 fn look_at(
     piece: ByteRange,
     reach: &mut Reach,
-    least: &mut u64,
+    pace: &mut Pace,
     search: &mut Search,
 ) -> Result<(Next, u64), ExtensionError> {
     let mut next = Next::More;
-    let at = feed(piece, reach, least, |bytes, reach| {
-        let begun = Instant::now();
-        let mut may_go_on =
-            || reach.go_on().is_ok() && !(reach.is_to_end_soon() && begun.elapsed() >= LONG);
+    let at = feed(piece, reach, pace, |bytes, reach, pace| {
+        let mut begun = Instant::now();
+        let mut may_go_on = |matches: u64| {
+            if matches == 0 {
+                begun = Instant::now();
+            }
+            let is_long = begun.elapsed() >= LONG && pace.may_end();
+            reach.go_on().is_ok() && !(is_long && reach.is_to_end_soon())
+        };
         next = search.feed_while(bytes, &mut may_go_on).map_err(failed)?;
         Ok(if next == Next::More { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     Ok((next, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::an_object::object_of;
+    use super::super::reach::{Bytes, End, Look, pair};
+    use super::*;
+    use nasd_grep::{Give, Pattern, Wanted};
+
+    /// Lines in which nobody remembers what follows what.
+    fn slow_lines(bytes: usize) -> Vec<u8> {
+        let mut state = 1_u64;
+        let mut next = |at: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            match (at % 5000, state >> 63) {
+                (4999, _) => b'\n',
+                (_, 0) => b'a',
+                _ => b'b',
+            }
+        };
+        (0..bytes).map(&mut next).collect()
+    }
+
+    #[test]
+    fn a_slow_search_that_is_to_end_soon_does_so() {
+        const BYTES: usize = 4 << 20;
+        let piece = ByteRange::new(0, BYTES as u64);
+        let pattern =
+            Pattern { texts: vec!["[ab]*a[ab]{300}[c-e]".to_owned()], ..Pattern::default() };
+        let wanted = Wanted { give: Give::Count, ..Wanted::default() };
+        let arguments = nasd_xdr::to_bytes(&Request { pattern, wanted });
+        let call = ExtensionCall { pieces: vec![piece], arguments, most: 4 << 20, since: None };
+        let (mut reach, server) = pair(&[piece], BYTES as u64);
+        server.signals.end_soon();
+        let (store, name) = object_of(&slow_lines(BYTES), BYTES as u64);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let told = Grep.run(&call, &mut reach).unwrap();
+                reach.end(End::Told(told, None));
+            });
+            let read =
+                |range: ByteRange| Ok(Bytes(store.read_pieces(name, &[range]).unwrap().segments));
+            let end = server.serve(Duration::from_secs(60), read, || Look::GoOn);
+            let Some(End::Told(told, _)) = end else { panic!("it tells nothing") };
+            assert!((1..=1 << 20).contains(&told.position), "{}", told.position);
+        });
+    }
 }

@@ -6,6 +6,8 @@
 //! handed the bytes that it asks for ([`Reach`]), in a thread of its own with little weight ([`workers`]). So one that
 //! panics, never ends or wants too much harms nobody but its caller.
 
+#[cfg(test)]
+mod an_object;
 mod checksum;
 mod feeding;
 mod granted;

@@ -5,13 +5,14 @@
 
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use nasd_filter::remote::{self, Answer, AnswerError, EXTENSION, Next, REVISION};
 use nasd_filter::{Checked, ScanError};
 use nasd_protocol::packing::{Wish, read_arguments};
 use nasd_types::{ByteRange, Rights};
 
-use super::feeding::{FEED, feed};
+use super::feeding::{FEED, Pace, feed};
 use super::packing;
 use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 
@@ -107,11 +108,12 @@ fn look_at_all(
     reach: &mut Reach,
     answer: &mut Answer,
 ) -> Result<u64, ExtensionError> {
+    let mut pace = Pace::behind(Duration::ZERO);
     for piece in &call.pieces {
         if !answer.begin(piece.offset) {
             return Ok(piece.offset);
         }
-        let (next, at) = look_at(*piece, reach, answer)?;
+        let (next, at) = look_at(*piece, reach, &mut pace, answer)?;
         match next {
             Next::Full(position) => return Ok(position),
             Next::Done => {
@@ -139,10 +141,11 @@ fn end(answer: &mut Answer, at: u64) -> Result<Next, ExtensionError> {
 fn look_at(
     piece: ByteRange,
     reach: &mut Reach,
+    pace: &mut Pace,
     answer: &mut Answer,
 ) -> Result<(Next, u64), ExtensionError> {
     let mut next = Next::More;
-    let at = feed(piece, reach, &mut 0, |bytes, _| {
+    let at = feed(piece, reach, pace, |bytes, _, _| {
         next = answer.feed(bytes).map_err(|error| failed(piece.offset, error))?;
         Ok(if next == Next::More { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
