@@ -67,7 +67,7 @@ pub use names::Belief;
 pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};
 #[cfg(feature = "parquet")]
-pub use parquet::{OpenParquet, ParquetScan, ParquetScanError};
+pub use parquet::{OpenParquet, ParquetScan, ParquetScanError, ParquetSoFar};
 pub use remote::{ClerkOptions, RemoteDrives};
 pub use scanning::{FileScan, FileScanError, ScanOptions, Scanned, Work};
 pub use session::{LockRequest, NameWatcher};

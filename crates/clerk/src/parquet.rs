@@ -59,9 +59,15 @@ pub struct ParquetScan {
     shared: Arc<Shared>,
     /// What those tell that are not taken yet, of each group.
     told: VecDeque<Receiver<Told>>,
-    join: GroupJoin,
+    so_far: ParquetSoFar,
     is_over: bool,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What some files have come to, each behind the one before.
+pub struct ParquetSoFar {
+    join: GroupJoin,
+    read_bytes: u64,
 }
 
 /// What is told of a group, in this order.
@@ -174,6 +180,19 @@ impl OpenParquet {
     ///
     /// [`ParquetScanError::Thread`].
     pub fn scan(&self, checked: &Checked) -> Result<ParquetScan, ParquetScanError> {
+        self.scan_behind(checked, ParquetSoFar::none(checked))
+    }
+
+    /// The same behind what other files, with the same columns, have come to by the same program.
+    ///
+    /// # Errors
+    ///
+    /// As `scan`.
+    pub fn scan_behind(
+        &self,
+        checked: &Checked,
+        so_far: ParquetSoFar,
+    ) -> Result<ParquetScan, ParquetScanError> {
         let checked = checked.with_secret(secret());
         let mut groups = Vec::new();
         for group in 0..self.parquet.groups() {
@@ -195,8 +214,7 @@ impl OpenParquet {
             state: Mutex::new(State { left, ahead: 0, is_over: false }),
             changed: Condvar::new(),
         });
-        let join = GroupJoin::new(&shared.checked);
-        let mut scan = ParquetScan { shared, told, join, is_over: false, threads: Vec::new() };
+        let mut scan = ParquetScan { shared, told, so_far, is_over: false, threads: Vec::new() };
         for _ in 0..threads {
             scan.start_thread()?;
         }
@@ -218,7 +236,7 @@ impl ParquetScan {
     ///
     /// [`ParquetScanError`]; the scan is over then.
     pub fn next_rows(&mut self, give: &mut dyn FnMut(&[u8])) -> Result<bool, ParquetScanError> {
-        if self.is_over || self.join.is_over() {
+        if self.is_over || self.so_far.is_over() {
             return Ok(false);
         }
         let Some(first) = self.told.front() else {
@@ -235,12 +253,25 @@ impl ParquetScan {
     /// # Errors
     ///
     /// [`ParquetScanError`].
-    pub fn finish(mut self, give: &mut dyn FnMut(&[u8])) -> Result<Scanned, ParquetScanError> {
+    pub fn finish(self, give: &mut dyn FnMut(&[u8])) -> Result<Scanned, ParquetScanError> {
+        self.end_file(give)?.finish()
+    }
+
+    /// The same of this file and those before it, for who scans another one behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`ParquetScanError`].
+    pub fn end_file(
+        mut self,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<ParquetSoFar, ParquetScanError> {
         while self.next_rows(give)? {}
-        let join = std::mem::replace(&mut self.join, GroupJoin::new(&self.shared.checked));
-        let (merged, counts) = join.finish()?;
-        let read_bytes = self.shared.bytes.read.load(Ordering::Relaxed);
-        Ok(Scanned { merged, counts, work: Work { read_bytes, ..Work::default() } })
+        let none = ParquetSoFar::none(&self.shared.checked);
+        let mut so_far = std::mem::replace(&mut self.so_far, none);
+        so_far.join.end_file(self.shared.parquet.records());
+        so_far.read_bytes += self.shared.bytes.read.load(Ordering::Relaxed);
+        Ok(so_far)
     }
 
     /// How many groups of rows are looked at, if it is not over before that.
@@ -254,13 +285,13 @@ impl ParquetScan {
         give: &mut dyn FnMut(&[u8]),
     ) -> Result<(), ParquetScanError> {
         match told {
-            Some(Told::Rows(rows)) => self.join.rows(&rows, give),
+            Some(Told::Rows(rows)) => self.so_far.join.rows(&rows, give),
             Some(Told::Rest(rest)) => {
                 self.told.pop_front();
                 self.shared.lock().ahead -= 1;
                 self.shared.changed.notify_all();
                 let scan = (*rest).map_err(|error| self.shared.bytes.error(error))?;
-                self.join.rest(&scan)?;
+                self.so_far.join.rest(&scan)?;
             }
             None => {
                 let why = "the work on a group of rows has panicked: see the log".to_owned();
@@ -268,6 +299,29 @@ impl ParquetScan {
             }
         }
         Ok(())
+    }
+}
+
+impl ParquetSoFar {
+    /// None yet, for a program.
+    pub fn none(checked: &Checked) -> ParquetSoFar {
+        ParquetSoFar { join: GroupJoin::new(&checked.with_secret(secret())), read_bytes: 0 }
+    }
+
+    /// Whether the LIMIT is reached: no other file is needed.
+    pub fn is_over(&self) -> bool {
+        self.join.is_over()
+    }
+
+    /// The result.
+    ///
+    /// # Errors
+    ///
+    /// [`ParquetScanError::Filter`].
+    pub fn finish(self) -> Result<Scanned, ParquetScanError> {
+        let (merged, counts) = self.join.finish()?;
+        let work = Work { read_bytes: self.read_bytes, ..Work::default() };
+        Ok(Scanned { merged, counts, work })
     }
 }
 

@@ -1,5 +1,7 @@
-//! Scans: filters run at the drives that have a file's bytes, or here where those can't, and their answers become one result.
+//! Scans: filters run at the drives that have a file's bytes, or here where those can't, and their answers become one result. So do those
+//! of several files.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -11,7 +13,7 @@ use nasd_protocol::limits::MAX_TRANSFER_BYTES;
 use nasd_types::ByteRange;
 use thiserror::Error;
 
-use crate::chunks::{Chunk, Chunks, Here, Job, Sizes, are_whole};
+use crate::chunks::{Came, Chunk, Chunks, Here, Job, Sizes, are_whole};
 use crate::extending::ExtendedPart;
 use crate::{ClerkError, OpenFile};
 
@@ -79,9 +81,14 @@ pub struct ScanOptions {
     pub here: bool,
 }
 
-/// A scan under way: its rows, in the file's order, then its result.
+/// A scan under way: its rows, in the order of the files and in each file's own, then its result.
 pub struct FileScan {
-    chunks: Chunks<ScanJob>,
+    checked: Checked,
+    options: ScanOptions,
+    /// Of the files that are worked on: what is taken is of the first one.
+    files: VecDeque<Chunks<ScanJob>>,
+    /// Files before that one.
+    passed: usize,
     join: Join,
     is_over: bool,
     work: Work,
@@ -124,28 +131,63 @@ impl FileScan {
         checked: &Checked,
         options: ScanOptions,
     ) -> Result<FileScan, FileScanError> {
+        let mut scan = FileScan::of_none(checked, options);
+        scan.add(file)?;
+        Ok(scan)
+    }
+
+    /// One of no file yet: they are to be added in their order, some before they are taken, so that several drives are at work.
+    pub fn of_none(checked: &Checked, options: ScanOptions) -> FileScan {
+        let checked = checked.with_secret(secret());
+        let join = Join::new(&checked);
+        let is_over = join.left() == 0;
+        let (files, work) = (VecDeque::new(), Work::default());
+        FileScan { checked, options, files, passed: 0, join, is_over, work }
+    }
+
+    /// Puts all of a file behind those that there are, as `start` does. One behind what a LIMIT leaves is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As `start`.
+    pub fn add(&mut self, file: Arc<OpenFile>) -> Result<(), FileScanError> {
         if !file.mode().read {
             return Err(ClerkError::NotOpenForThis.into());
         }
+        if self.is_over {
+            return Ok(());
+        }
         let file_bytes = file.settled_size()?;
-        let sizes = match &checked.plan().program {
+        let sizes = match &self.checked.plan().program {
             Program::Select(_) => SELECT,
             Program::Aggregate(aggregate) if aggregate.keys.is_empty() => {
                 Sizes::of_sums(file_bytes)
             }
             Program::Aggregate(_) | Program::Top(_) => PARTIAL,
         };
-        let checked = checked.with_secret(secret());
-        let join = Join::new(&checked);
-        let is_over = join.left() == 0;
-        let job = ScanJob::new(checked, file_bytes);
-        let chunks = Chunks::start((file, file_bytes), job, sizes, options.here);
-        let chunks = chunks.map_err(|error| FileScanError::Thread(error.to_string()))?;
-        Ok(FileScan { chunks, join, is_over, work: Work::default() })
+        let job = ScanJob::new(self.checked.clone(), file_bytes);
+        let chunks = Chunks::start((file, file_bytes), job, sizes, self.options.here);
+        self.files.push_back(chunks.map_err(|error| FileScanError::Thread(error.to_string()))?);
+        Ok(())
     }
 
-    /// Gives the rows of the next part of the file, whole ones, in slices of some of them. Tells whether there may be more; of what is no
-    /// Select there are none.
+    /// Whether no other file is needed, as a LIMIT is reached or something has failed.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Files that are worked on, but for those whose rows were all given.
+    pub fn under_way(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Files whose rows were all given: the number of the one that rows are given of next, or that a failure is about.
+    pub fn passed(&self) -> usize {
+        self.passed
+    }
+
+    /// Gives the rows of the next part of a file, whole ones, in slices of some of them. Tells whether there may be more, without files
+    /// that are added later; of what is no Select there are none.
     ///
     /// # Errors
     ///
@@ -154,19 +196,35 @@ impl FileScan {
         if self.is_over {
             return Ok(false);
         }
-        let taken = match self.chunks.next() {
+        let Some(chunks) = self.files.front_mut() else {
+            return Ok(false);
+        };
+        let taken = match chunks.next() {
             Some(Ok(chunk)) => self.take(chunk, give),
             Some(Err(error)) => Err(error.into()),
-            None => Ok(false),
+            None => self.end_file(give),
         };
         self.is_over = !matches!(taken, Ok(true));
         if self.is_over {
-            self.chunks.end();
+            self.files.iter().for_each(Chunks::end);
         }
-        if let Ok(false) = taken {
-            self.chunks.check_uncut()?;
+        if let (Ok(false), Some(chunks)) = (&taken, self.files.front()) {
+            chunks.check_uncut()?;
         }
-        taken
+        Ok(taken? && !self.files.is_empty())
+    }
+
+    /// The first file is at its end. Tells whether more is needed.
+    fn end_file(&mut self, give: &mut dyn FnMut(&[u8])) -> Result<bool, FileScanError> {
+        let Some(chunks) = self.files.front() else {
+            return Ok(true);
+        };
+        chunks.end();
+        chunks.check_uncut()?;
+        let is_more = self.join.end_file(chunks.job().file_bytes, give)?;
+        self.files.pop_front();
+        self.passed += 1;
+        Ok(is_more)
     }
 
     /// What it has come to, after the rest of the rows.
@@ -187,61 +245,80 @@ impl FileScan {
         give: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, FileScanError> {
         match chunk {
-            Chunk::Told(told, came) => {
-                // What drives do takes no room here.
-                self.chunks.job().spare().clear();
-                let (parts, results) = read_all(&told, self.chunks.job().file_bytes)?;
-                self.work.told_bytes += came.bytes;
-                for part in &parts {
-                    self.work.drive_bytes += part.end - part.piece.offset;
-                    if !self.join.head(part, give)? || !self.join.rest(part, give)? {
-                        return Ok(false);
-                    }
-                }
-                for result in results {
-                    self.join.add(result)?;
-                }
-                drop(parts);
-                self.chunks.give_back(told);
-                Ok(true)
-            }
-            Chunk::Found(found) => {
-                self.work.read_bytes += found.end - found.piece.offset;
-                if !self.join.head(&found.part(), give)? {
-                    return Ok(false);
-                }
-                let job = self.chunks.job();
-                let found = match (&found.result, job.checked.plan().limit()) {
-                    // What is behind the LIMIT doesn't count.
-                    (Err(_), Some(_)) => self.find_less(&found, self.join.left())?,
-                    _ => found,
-                };
-                let result = found.result.as_ref().map_err(|error| MergeError::from(*error))?;
-                let more = self.join.rest(&found.part(), give)?;
-                self.join.add(result)?;
-                self.chunks.job().spare().push(found.given);
-                Ok(more)
+            Chunk::Told(told, came) => self.take_told(told, came, give),
+            Chunk::Found(found) => self.take_found(found, give),
+        }
+    }
+
+    fn take_told(
+        &mut self,
+        told: Vec<ExtendedPart>,
+        came: Came,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, FileScanError> {
+        let Some(chunks) = self.files.front() else {
+            return Ok(false);
+        };
+        // What drives do takes no room here.
+        chunks.job().spare().clear();
+        let (parts, results) = read_all(&told, chunks.job().file_bytes)?;
+        self.work.told_bytes += came.bytes;
+        for part in &parts {
+            self.work.drive_bytes += part.end - part.piece.offset;
+            if !self.join.head(part, give)? || !self.join.rest(part, give)? {
+                return Ok(false);
             }
         }
+        for result in results {
+            self.join.add(result)?;
+        }
+        drop(parts);
+        chunks.give_back(told);
+        Ok(true)
+    }
+
+    fn take_found(
+        &mut self,
+        found: Found,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, FileScanError> {
+        let Some(chunks) = self.files.front() else {
+            return Ok(false);
+        };
+        self.work.read_bytes += found.end - found.piece.offset;
+        if !self.join.head(&found.part(), give)? {
+            return Ok(false);
+        }
+        let found = match (&found.result, self.checked.plan().limit()) {
+            // What is behind the LIMIT doesn't count.
+            (Err(_), Some(_)) => find_less(chunks, &found, self.join.left())?,
+            _ => found,
+        };
+        let result = found.result.as_ref().map_err(|error| MergeError::from(*error))?;
+        let more = self.join.rest(&found.part(), give)?;
+        self.join.add(result)?;
+        chunks.job().spare().push(found.given);
+        Ok(more)
     }
 
     /// Whether the places of groups in tables are nobody's to foresee.
     #[cfg(test)]
     pub(crate) fn has_secret(&self) -> bool {
-        self.chunks.job().checked.has_secret() && self.join.checked().has_secret()
+        self.files.iter().all(|chunks| chunks.job().checked.has_secret())
+            && self.join.checked().has_secret()
     }
+}
 
-    /// The same with what is left of the LIMIT.
-    fn find_less(&self, found: &Found, left: u64) -> Result<Found, FileScanError> {
-        let range = ByteRange::new(found.piece.offset, found.end - found.piece.offset);
-        let job = self.chunks.job();
-        // A plan with another limit is as right as it was.
-        let Ok(checked) = job.checked.plan().with_limit(left).check() else {
-            return Err(MergeError::OtherProgram.into());
-        };
-        let less = ScanJob::new(checked, job.file_bytes);
-        Ok(less.find(&Here { file: &self.chunks.file().part(range), range, is_over: &|| false })?)
-    }
+/// The same with what is left of the LIMIT.
+fn find_less(chunks: &Chunks<ScanJob>, found: &Found, left: u64) -> Result<Found, FileScanError> {
+    let range = ByteRange::new(found.piece.offset, found.end - found.piece.offset);
+    let job = chunks.job();
+    // A plan with another limit is as right as it was.
+    let Ok(checked) = job.checked.plan().with_limit(left).check() else {
+        return Err(MergeError::OtherProgram.into());
+    };
+    let less = ScanJob::new(checked, job.file_bytes);
+    Ok(less.find(&Here { file: &chunks.file().part(range), range, is_over: &|| false })?)
 }
 
 impl fmt::Debug for FileScan {

@@ -1,4 +1,4 @@
-//! The result of a file from those of its pieces, which come in the file's order.
+//! The result of a file, or of several, from those of its pieces, which come in the file's order.
 
 use crate::error::MergeError;
 use crate::merge::{Merge, Merged, Seams, first_rows};
@@ -125,7 +125,43 @@ impl Join {
         self.merge.add(partial)
     }
 
-    /// The file is at its end, or more is not needed: gives the row of a last record that had no end, and tells the result.
+    /// The file, which has so many bytes, is at its end: gives the row of a last record that had no end. What comes now is of another
+    /// file behind it. Tells whether more is needed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Seams::end`] and [`Merge::add`].
+    pub fn end_file(
+        &mut self,
+        bytes: u64,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, MergeError> {
+        let before = self.seams.counts().1;
+        if self.left > 0 {
+            give(&self.seams.end()?);
+        }
+        self.count(self.seams.counts().1 - before);
+        self.seams.next_file();
+        if matches!(self.checked.plan().program, Program::Top(_)) {
+            // Where they are is told by the file that they are of.
+            self.add_seams()?;
+            self.merge.next_file(bytes);
+        }
+        Ok(self.left > 0)
+    }
+
+    /// Adds the records between pieces, and goes on without them.
+    fn add_seams(&mut self) -> Result<(), MergeError> {
+        let counts = self.seams.counts();
+        if counts.0 > 0 {
+            self.merge.add(&self.seams.finish()?)?;
+            self.counts.add(counts);
+            self.seams = Seams::new(&self.checked);
+        }
+        Ok(())
+    }
+
+    /// All is at its end, or more is not needed: gives the row of a last record that had no end, and tells the result.
     ///
     /// # Errors
     ///

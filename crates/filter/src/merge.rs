@@ -139,6 +139,11 @@ impl Seams {
         Ok(rows)
     }
 
+    /// The next piece is the first one of another file; `end` has told of this one's last record.
+    pub fn next_file(&mut self) {
+        (self.end, self.is_at_end) = (None, false);
+    }
+
     /// The partial result of these records; empty for a Select.
     ///
     /// # Errors
@@ -240,6 +245,13 @@ impl Merge {
             State::Select => Err(MergeError::OtherProgram),
             State::Aggregate(groups) => groups.merge(partial),
             State::Top(top) => top.merge(partial),
+        }
+    }
+
+    /// What is added now is of a file behind one of so many bytes, and all before it.
+    pub fn next_file(&mut self, bytes: u64) {
+        if let State::Top(top) = &mut self.state {
+            top.next_file(bytes);
         }
     }
 

@@ -33,7 +33,7 @@ struct Entry {
 pub struct TopRow {
     /// What it is ordered by.
     pub key: Value,
-    /// Where it begins in the file, in bytes.
+    /// Where it begins in the file, in bytes; of several files in all of them, one behind the other.
     pub offset: u64,
     /// The record, or its projection, as a Select gives it.
     pub row: Vec<u8>,
@@ -55,6 +55,8 @@ pub(crate) struct Top {
     /// Every entry comes behind its two children, in the order of the result.
     heap: Vec<Entry>,
     arena: Arena,
+    /// What is added to offsets of records of partial results: they are behind those of other files.
+    behind: u64,
 }
 
 impl Top {
@@ -66,6 +68,7 @@ impl Top {
             limit,
             heap: Vec::with_capacity(limit),
             arena: Arena::new(checked.plan().options.state_bytes as usize),
+            behind: 0,
         }
     }
 
@@ -249,6 +252,11 @@ impl Top {
         sink.put_opaque(self.arena.get(entry.row));
     }
 
+    /// Partial results that come now are of a file behind one of so many bytes, and all before it.
+    pub(crate) fn next_file(&mut self, bytes: u64) {
+        self.behind = self.behind.saturating_add(bytes);
+    }
+
     /// Adds a partial result.
     pub(crate) fn merge(&mut self, bytes: &[u8]) -> Result<(), MergeError> {
         let mut input = Decoder::new(bytes);
@@ -266,7 +274,7 @@ impl Top {
                 Type::Text => Key::Text(input.opaque(usize::MAX)?),
                 _ => Key::Bits(input.u64()?),
             };
-            let offset = input.u64()?;
+            let offset = input.u64()?.saturating_add(self.behind);
             let bytes = input.opaque(usize::MAX)?;
             if self.make_room(key, offset) {
                 let row = self.arena.keep(bytes).ok_or(Limit::StateBytes)?;

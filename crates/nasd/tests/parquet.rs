@@ -68,6 +68,38 @@ fn work(cell: &TestCell, query: &str) -> serde_json::Value {
 }
 
 #[test]
+fn several_files_are_scanned_as_one() {
+    let cell = TestCell::start(&CellOptions::striped(3, "raid0"));
+    fs::write(cell.path("a.parquet"), table()).unwrap();
+    fs::copy(cell.path("a.parquet"), cell.path("b.parquet")).unwrap();
+    let (one, both) = (["main:/a.parquet"], ["main:/a.parquet", "main:/b.parquet"]);
+    let lines = |query| {
+        let told = scan(&cell, &[&one[..], &[query]].concat());
+        let (names, lines) = told.split_once('\n').unwrap();
+        (names.to_owned(), lines.to_owned())
+    };
+    let (names, told) = lines("SELECT id, name FROM t WHERE price > 50000");
+    let query = "SELECT id, name FROM t WHERE price > 50000";
+    assert!(scan(&cell, &[&both[..], &[query]].concat()) == format!("{names}\n{told}{told}"));
+    let limited = format!("{query} LIMIT {}", told.lines().count() + 1);
+    let (all, first) =
+        (scan(&cell, &[&both[..], &[&limited]].concat()), told.lines().next().unwrap());
+    assert!(all == format!("{names}\n{told}{first}\n"));
+    let sums = "SELECT count(*), sum(id), avg(price) FROM t";
+    assert_eq!(lines(sums).1, "300000,44999850000,37500.0\n");
+    let told = scan(&cell, &[&both[..], &[sums]].concat());
+    assert_eq!(told, "count(*),sum(id),avg(price)\n600000,89999700000,37500.0\n");
+    let top = "SELECT id FROM t WHERE id > 299997 ORDER BY name LIMIT 4";
+    let told = scan(&cell, &[&both[..], &[top]].concat());
+    let ids: Vec<&str> = told.lines().skip(1).collect();
+    // Of equals those of the first file come first.
+    assert!(ids.len() == 4 && ids[0] == ids[1] && ids[2] == ids[3], "{told}");
+    let told = cell.nasd(&["scan", "main:/a.parquet", "main:/b.parquet", sums, "--stats"]);
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(said.contains("30 of 30 groups of rows"), "{said}");
+}
+
+#[test]
 fn only_the_columns_and_groups_that_are_needed_are_read() {
     let bytes = table();
     for options in [CellOptions::default(), CellOptions::striped(3, "raid0")] {

@@ -189,6 +189,93 @@ fn other_formats_are_scanned_too() {
     assert_eq!(scan(&cell, &["main:/empty.csv", "select count(*) from t"]).0, "count(*)\n0\n");
 }
 
+/// What is told of several files is what is told of one that has the records of all.
+#[test]
+fn several_files_are_scanned_as_one() {
+    let (lines, _) = table();
+    let (header, records) = lines.split_once('\n').unwrap();
+    let records: Vec<&str> = records.split_inclusive('\n').collect();
+    for options in
+        [CellOptions { drives: 3, ..CellOptions::default() }, CellOptions::striped(3, "raid0")]
+    {
+        let cell = TestCell::start(&options);
+        fs::write(cell.path("all.csv"), &lines).unwrap();
+        fs::create_dir_all(cell.path("set/below")).unwrap();
+        // Short and long ones, one without a line end, one without records, and one with nothing.
+        let ends = [0, 3, 200_000, 200_001, 200_001, 250_000, 400_000];
+        let names = ["a.csv", "b.csv", "below/c.csv", "below/d.csv", "e.csv", "f.csv"];
+        for (name, ends) in names.iter().zip(ends.windows(2)) {
+            let file = format!("{header}\n{}", records[ends[0]..ends[1]].concat());
+            fs::write(cell.path("set").join(name), file.trim_end()).unwrap();
+        }
+        fs::write(cell.path("set/g.csv"), "").unwrap();
+        let paths = names.map(|name| format!("main:/set/{name}"));
+        let paths: Vec<&str> =
+            paths.iter().map(String::as_str).chain(["main:/set/g.csv"]).collect();
+        let below = ["-r", "main:/set"];
+        for query in [
+            "select * from t where price < 3 or id > 399990",
+            "select id from t",
+            "select id, name from t where name like '%7' limit 25000",
+            "select * from t where id >= 199999 limit 4",
+            "select count(*), sum(id), avg(price), min(name) from t",
+            "select name, count(*), avg(price) from t group by name",
+            "select name, count(*) as n from t group by name order by n desc, name limit 3",
+            "select id, price from t order by price limit 100",
+            "select id from t order by name desc limit 5",
+        ] {
+            let (whole, said) = scan(&cell, &["main:/all.csv", query, "--stats"]);
+            for place in [&[][..], &["--here"]] {
+                for files in [&paths[..], &below] {
+                    let (told, here) = scan(&cell, &[files, &[query, "--stats"], place].concat());
+                    assert!(told == whole, "{query}: {} bytes, not {}", told.len(), whole.len());
+                    let drives = here.contains(" 0 were read") == said.contains(" 0 were read");
+                    assert!(
+                        drives || !place.is_empty() || query.contains("select id from t"),
+                        "{query}: {here}"
+                    );
+                }
+            }
+        }
+        let parts = ["--select", "count(*) AS n", "--where", "id < 10", "-r", "main:/set"];
+        assert_eq!(scan(&cell, &parts).0, "n\n10\n");
+    }
+}
+
+#[test]
+fn files_with_other_records_are_not_scanned_together() {
+    let cell = TestCell::start(&CellOptions::default());
+    fs::write(cell.path("a.csv"), "id,name\n1,x\n").unwrap();
+    fs::write(cell.path("b.csv"), "name,id\ny,2\n").unwrap();
+    fs::write(cell.path("c.jsonl"), "{\"id\":3}\n{\"id\":4,\"late\":1}").unwrap();
+    fs::write(cell.path("d.jsonl"), "{\"id\":5,\"more\":true}\n").unwrap();
+    fs::create_dir(cell.path("nothing")).unwrap();
+    let count = "select count(*), max(id) from t";
+    for (arguments, word) in [
+        (&["main:/a.csv", "main:/b.csv", count][..], "main:/b.csv: its columns are not those"),
+        (&["main:/a.csv", "main:/c.jsonl", count], "main:/c.jsonl: its records are not written as"),
+        (&["main:/a.csv", "main:/gone.csv", count], "main:/gone.csv"),
+        (&["-r", "main:/nothing"], "no file below"),
+        (&[count], "nothing is to be scanned"),
+        (&["main:/a.csv", count, "main:/b.csv"], "one query, behind all paths"),
+        (&["main:/a.csv", count, "--limit", "1"], "as one text, or by --select"),
+        (
+            &["main:/c.jsonl", "main:/d.jsonl", "select more from t"],
+            "no column more: no object in the first lines",
+        ),
+    ] {
+        let told = cell.nasd(&[&["scan"], arguments].concat());
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(!told.status.success() && said.contains(word), "{arguments:?}: {said}");
+    }
+    let objects = ["main:/c.jsonl", "main:/d.jsonl", count];
+    assert_eq!(scan(&cell, &objects).0, "count(*),max(id)\n3,5\n");
+    // Of which the user says what all are.
+    let same = ["main:/a.csv", "main:/b.csv", count, "--columns", "id:int,name:text"];
+    let (told, said) = scan(&cell, &same);
+    assert!(told == "count(*),max(id)\n1,1\n" && said.contains("passed over: 1"), "{told}{said}");
+}
+
 /// A drive that is lost is one whose copy is looked at instead.
 #[test]
 fn a_scan_goes_on_without_a_drive() {

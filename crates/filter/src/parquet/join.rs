@@ -1,4 +1,4 @@
-//! The result of a file from those of its groups of rows, which come in the file's order.
+//! The result of a file, or of several, from those of its groups of rows, which come in the file's order.
 
 use super::{GroupScan, Rows};
 use crate::error::MergeError;
@@ -51,6 +51,11 @@ impl GroupJoin {
             Ok(partial) => self.merge.add(partial),
             Err(error) => Err((*error).into()),
         }
+    }
+
+    /// The file, which has so many records, is at its end: what comes now is of another one behind it.
+    pub fn end_file(&mut self, records: u64) {
+        self.merge.next_file(records);
     }
 
     /// The result.

@@ -21,12 +21,15 @@ pub enum RecordFormat {
 /// What is scanned, and for what.
 #[derive(Debug, Clone, Args)]
 pub struct ScanArguments {
-    /// VOLUME:/path.
-    pub path: String,
-    /// What is wanted: SELECT ... FROM file [WHERE ...] [GROUP BY ...] [ORDER BY x [DESC] ...] [LIMIT n]. The name behind FROM is
-    /// anything.
-    #[arg(default_value = "SELECT * FROM file")]
-    pub query: String,
+    /// VOLUME:/path of each file, in the order in which their records are looked at; then, it may be, what is wanted: SELECT ... FROM file
+    /// [WHERE ...] [GROUP BY ...] [ORDER BY x [DESC] ...] [LIMIT n]. The name behind FROM is anything. All records if nothing is said.
+    #[arg(required = true, value_name = "PATH|QUERY")]
+    pub operands: Vec<String>,
+    #[command(flatten)]
+    pub wanted: WantedArguments,
+    /// Scan all files below directories, by their names.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
     #[command(flatten)]
     pub format: FormatArguments,
     /// A record that can't be read is an error; otherwise such are passed over and counted.
@@ -47,6 +50,26 @@ pub struct ScanArguments {
     /// Tell on the standard error how many records there were, and which bytes went over the network.
     #[arg(long)]
     pub stats: bool,
+}
+
+/// What is wanted, in parts of a query.
+#[derive(Debug, Clone, Args)]
+pub struct WantedArguments {
+    /// Columns, or what is computed of them, with commas between them. Without it all.
+    #[arg(long, value_name = "LIST")]
+    pub select: Option<String>,
+    /// Of which records.
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub condition: Option<String>,
+    /// By which columns records are grouped.
+    #[arg(long, value_name = "LIST")]
+    pub group_by: Option<String>,
+    /// By what the result is ordered.
+    #[arg(long, value_name = "LIST")]
+    pub order_by: Option<String>,
+    /// How many rows at the most.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<String>,
 }
 
 /// What the records are.

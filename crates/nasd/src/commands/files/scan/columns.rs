@@ -1,101 +1,152 @@
 //! What the records of a file are: as the user says, or from its name and its first lines.
 
+use super::files::Named;
+use super::members::Members;
 use crate::arguments::{FormatArguments, RecordFormat};
-use crate::commands::files::at;
-use nasd_cell::CellPath;
 use nasd_clerk::OpenFile;
 use nasd_filter::{
-    Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS, MAX_NAME_BYTES,
-    Type, guess_columns,
+    Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, Type, guess_columns,
 };
-use serde_json::Value as Json;
-use std::collections::BTreeMap;
 use std::error::Error;
 
 /// Bytes from which columns are guessed.
 const SAMPLE_BYTES: usize = 1 << 20;
 
+/// Bytes in which the names of columns are looked for, where they are known.
+const NAMES_BYTES: usize = 64 << 10;
+
 /// Bytes by which a Parquet file is known.
 const PARQUET: &[u8] = b"PAR1";
 
+/// What is wrong with a file that can't be scanned with the first one.
+pub const OTHER_COLUMNS: &str = "its columns are not those of the first file: scan it by itself";
+
 /// How the records of a file are written.
 pub fn kind_of(
-    path: &CellPath,
+    named: &Named,
     file: &OpenFile,
     arguments: &FormatArguments,
 ) -> Result<RecordFormat, Box<dyn Error>> {
-    if let Some(told) = arguments.format.or_else(|| by_name(path)) {
+    if let Some(told) = arguments.format.or_else(|| by_name(&named.path)) {
         return Ok(told);
     }
     let mut begin = [0; PARQUET.len()];
-    file.read(0, &mut begin).map_err(|error| at(path, error))?;
+    file.read(0, &mut begin).map_err(|error| named.failed(&error))?;
     if begin == PARQUET {
         return Ok(RecordFormat::Parquet);
     }
-    Err(format!("{path}: its name does not tell how its records are written: say --format").into())
+    let why = "its name does not tell how its records are written: say --format";
+    Err(named.failed(&why))
 }
 
 /// What the records of a file are.
 #[derive(Debug)]
 pub struct Found {
     pub format: Format,
-    /// Why members of JSON lines that the first lines have are no columns, by their names.
-    unguessed: BTreeMap<String, &'static str>,
+    /// Where the columns are guessed from lines of JSON.
+    members: Option<Members>,
+    /// Whether the columns are said by the file's first line.
+    is_named_there: bool,
 }
 
 impl Found {
-    fn of(format: Format) -> Found {
-        Found { format, unguessed: BTreeMap::new() }
+    /// As the user says.
+    fn said(format: Format) -> Found {
+        Found { format, members: None, is_named_there: false }
     }
 
-    /// Why there is no column of a name, if it is one that could not be guessed.
+    /// Why there is no column of a name, if more is known of it.
     pub fn why_not(&self, name: &str) -> Option<&'static str> {
-        let found = self.unguessed.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
-        found.map(|(_, why)| *why)
+        Some(self.members.as_ref()?.why_not(name))
+    }
+
+    /// Fails if another file has other columns: the same program would mean something else there. Of what the user has said, and of lines
+    /// of JSON, that is told by the records.
+    pub fn check_other(&self, named: &Named, file: &OpenFile) -> Result<(), Box<dyn Error>> {
+        let Format::Delimited(lines) = &self.format else { return Ok(()) };
+        if !self.is_named_there {
+            return Ok(());
+        }
+        let (sample, is_whole) = sample(named, file, NAMES_BYTES)?;
+        if sample.is_empty() {
+            return Ok(());
+        }
+        let Delimited { delimiter, quote, header, ref columns } = *lines;
+        let found = guess_columns(&sample, is_whole, delimiter, quote, header);
+        let are_same = found.len() == columns.len()
+            && found.iter().zip(columns).all(|(found, known)| found.name == known.name);
+        match are_same {
+            true => Ok(()),
+            false => Err(named.failed(&OTHER_COLUMNS)),
+        }
     }
 }
 
-/// The format of a file whose bytes are records.
+/// The format of a file whose bytes are records; `None` if it has none to guess it from.
 pub fn format_of(
-    path: &CellPath,
+    named: &Named,
     file: &OpenFile,
     format: RecordFormat,
     arguments: &FormatArguments,
-) -> Result<Found, Box<dyn Error>> {
+) -> Result<Option<Found>, Box<dyn Error>> {
     let columns = arguments.columns.as_deref();
-    match format {
+    let told = columns.is_some() || format == RecordFormat::Fixed;
+    if !told && file.size() == 0 {
+        return Ok(None);
+    }
+    let found = match format {
         RecordFormat::Fixed => {
             let told =
                 columns.ok_or("fixed records need --columns, like id:u32,price:f64,name:text16")?;
-            Ok(Found::of(Format::Fixed(Fixed { fields: listed(told, field)? })))
+            Found::said(Format::Fixed(Fixed { fields: listed(told, field)? }))
         }
-        RecordFormat::Jsonl => {
-            let (columns, unguessed) = match columns {
-                Some(told) => (listed(told, member)?, BTreeMap::new()),
-                None => guess_members(&sample(path, file)?.0),
-            };
-            let format = Format::JsonLines(JsonLines { columns: some(path, columns)? });
-            Ok(Found { format, unguessed })
+        RecordFormat::Jsonl => match columns {
+            Some(told) => {
+                Found::said(Format::JsonLines(JsonLines { columns: listed(told, member)? }))
+            }
+            None => of_members(named, Members::of(&sample(named, file, SAMPLE_BYTES)?.0))?,
+        },
+        RecordFormat::Parquet => {
+            return Err("what a Parquet file has is no matter of its bytes".into());
         }
-        RecordFormat::Parquet => Err("what a Parquet file has is no matter of its bytes".into()),
         RecordFormat::Csv | RecordFormat::Tsv => {
             let delimiter = delimiter(arguments, format)?;
             let (quote, header) = (Some(b'"'), !arguments.no_header);
-            let columns = match columns {
-                Some(told) => listed(told, column)?,
+            let (columns, is_named_there) = match columns {
+                Some(told) => (listed(told, column)?, false),
                 None => {
-                    let (sample, is_whole) = sample(path, file)?;
-                    guess_columns(&sample, is_whole, delimiter, quote, header)
+                    let (sample, is_whole) = sample(named, file, SAMPLE_BYTES)?;
+                    (guess_columns(&sample, is_whole, delimiter, quote, header), true)
                 }
             };
-            let columns = some(path, columns)?;
-            Ok(Found::of(Format::Delimited(Delimited { delimiter, quote, header, columns })))
+            if columns.is_empty() {
+                let why = "no columns are to be found in its first lines: say --columns";
+                return Err(named.failed(&why));
+            }
+            let format = Format::Delimited(Delimited { delimiter, quote, header, columns });
+            Found { format, members: None, is_named_there }
         }
-    }
+    };
+    Ok(Some(found))
 }
 
-fn by_name(path: &CellPath) -> Option<RecordFormat> {
-    let name = path.to_string().to_ascii_lowercase();
+fn of_members(named: &Named, mut members: Members) -> Result<Found, Box<dyn Error>> {
+    let columns = std::mem::take(&mut members.columns);
+    if columns.is_empty() {
+        let why = match members.has_objects {
+            true => "no columns are to be found in its first lines: say --columns",
+            false => {
+                "none of its first lines is a JSON object: each record is one, in a line by itself"
+            }
+        };
+        return Err(named.failed(&why));
+    }
+    let format = Format::JsonLines(JsonLines { columns });
+    Ok(Found { format, members: Some(members), is_named_there: false })
+}
+
+fn by_name(path: &str) -> Option<RecordFormat> {
+    let name = path.to_ascii_lowercase();
     match name.rsplit_once('.')?.1 {
         "csv" => Some(RecordFormat::Csv),
         "tsv" => Some(RecordFormat::Tsv),
@@ -115,19 +166,10 @@ fn delimiter(arguments: &FormatArguments, format: RecordFormat) -> Result<u8, St
     }
 }
 
-fn some(path: &CellPath, columns: Vec<Column>) -> Result<Vec<Column>, String> {
-    match columns.is_empty() {
-        true => {
-            Err(format!("{path}: no columns are to be found in its first lines: say --columns"))
-        }
-        false => Ok(columns),
-    }
-}
-
-/// The beginning of the file, and whether that is all.
-fn sample(path: &CellPath, file: &OpenFile) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
-    let mut sample = vec![0; SAMPLE_BYTES];
-    let length = file.read(0, &mut sample).map_err(|error| at(path, error))?;
+/// So many bytes of the beginning of the file, and whether that is all.
+fn sample(named: &Named, file: &OpenFile, bytes: usize) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
+    let mut sample = vec![0; bytes];
+    let length = file.read(0, &mut sample).map_err(|error| named.failed(&error))?;
     sample.truncate(length);
     Ok((sample, length as u64 == file.size()))
 }
@@ -184,114 +226,17 @@ fn field(name: &str, kind: &str) -> Option<Field> {
     Some(Field { name: name.to_owned(), kind })
 }
 
-/// What the values of a member have been so far, but for NULL.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Guess {
-    Of(Type),
-    Nested,
-    Several,
-}
-
-impl Guess {
-    /// What a value is; `None` for NULL, which may be any.
-    fn of(value: &Json) -> Option<Guess> {
-        Some(match value {
-            Json::Null => return None,
-            Json::Bool(_) => Guess::Of(Type::Bool),
-            Json::Number(number) if number.is_i64() => Guess::Of(Type::Int),
-            Json::Number(_) => Guess::Of(Type::Float),
-            Json::String(_) => Guess::Of(Type::Text),
-            Json::Array(_) | Json::Object(_) => Guess::Nested,
-        })
-    }
-
-    fn with(self, other: Guess) -> Guess {
-        use Type::{Float, Int};
-        match (self, other) {
-            (one, other) if one == other => one,
-            (Guess::Of(Int | Float), Guess::Of(Int | Float)) => Guess::Of(Float),
-            // Those of one would be bad records.
-            _ => Guess::Several,
-        }
-    }
-
-    /// The type of the column that it is, or why it is none.
-    const fn kind(self) -> Result<Type, &'static str> {
-        match self {
-            Guess::Of(kind) => Ok(kind),
-            Guess::Nested => Err("its values are objects or arrays"),
-            Guess::Several => {
-                Err("its values are of several kinds, of which --columns can say one")
-            }
-        }
-    }
-}
-
-/// The members of the objects in the first lines that are of one type, and why the others are no columns.
-fn guess_members(sample: &[u8]) -> (Vec<Column>, BTreeMap<String, &'static str>) {
-    let mut found: BTreeMap<String, Guess> = BTreeMap::new();
-    for line in sample.split(|byte| *byte == b'\n') {
-        // The last one may be cut.
-        let Ok(Json::Object(object)) = serde_json::from_slice(line) else {
-            continue;
-        };
-        for (name, value) in object {
-            if let Some(guess) = Guess::of(&value) {
-                found.entry(name).and_modify(|known| *known = known.with(guess)).or_insert(guess);
-            }
-        }
-    }
-    let (mut columns, mut unguessed) = (Vec::new(), BTreeMap::new());
-    for (name, guess) in found {
-        match guess.kind() {
-            Ok(kind) if !name.is_empty() && name.len() <= MAX_NAME_BYTES => {
-                columns.push(Column { name, kind });
-            }
-            Ok(_) => {}
-            Err(why) => {
-                unguessed.insert(name, why);
-            }
-        }
-    }
-    columns.truncate(MAX_COLUMNS);
-    (columns, unguessed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn members_are_of_the_type_that_all_have() {
-        let sample =
-            b"{\"a\":1,\"b\":\"x\",\"c\":[1],\"d\":1}\n{\"a\":2.5,\"b\":null,\"d\":\"y\"}\n{\"a\"";
-        let (columns, unguessed) = guess_members(sample);
-        let found: Vec<(&str, Type)> =
-            columns.iter().map(|column| (column.name.as_str(), column.kind)).collect();
-        assert_eq!(found, [("a", Type::Float), ("b", Type::Text)]);
-        assert_eq!(unguessed.keys().collect::<Vec<_>>(), ["c", "d"]);
-        assert!(unguessed["c"].contains("arrays") && unguessed["d"].contains("several kinds"));
-    }
-
-    #[test]
-    fn members_may_be_booleans() {
-        let sample = b"{\"a\":true,\"b\":null,\"c\":true,\"d\":1,\"e\":{}}\n\
-            {\"a\":null,\"b\":false,\"c\":1,\"d\":false,\"e\":true}\n{\"a\":false,\"f\":null}\n";
-        let (columns, unguessed) = guess_members(sample);
-        let found: Vec<(&str, Type)> =
-            columns.iter().map(|column| (column.name.as_str(), column.kind)).collect();
-        assert_eq!(found, [("a", Type::Bool), ("b", Type::Bool)]);
-        assert_eq!(unguessed.keys().collect::<Vec<_>>(), ["c", "d", "e"]);
-        assert!(unguessed.values().all(|why| why.contains("several kinds")));
+    fn fields_are_as_they_are_named() {
         assert_eq!(listed("ok:bool", member).unwrap()[0].kind, Type::Bool);
         assert_eq!(listed("n:int", member).unwrap()[0].kind, Type::Int);
         for wrong in [listed("ok:boolean", member), listed("ok:bool", column)] {
             assert!(wrong.is_err());
         }
-    }
-
-    #[test]
-    fn fields_are_as_they_are_named() {
         let fields = listed("id:u32,price:f64be,name:text16", field).unwrap();
         let bytes: Vec<usize> = fields.iter().map(|field| field.kind.bytes()).collect();
         assert_eq!(bytes, [4, 8, 16]);

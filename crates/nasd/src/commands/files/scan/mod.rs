@@ -3,18 +3,20 @@
 mod bounds;
 mod columns;
 mod document;
+mod files;
+mod members;
+mod operands;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 mod parquet;
 mod show;
 mod source;
 
-use super::{Session, at, parse};
 use crate::arguments::ScanArguments;
 use crate::commands::Outcome;
 use crate::output::{self, note};
 use document::Document;
-use nasd_cell::{Cell, CellPath};
-use nasd_clerk::{OpenMode, Scanned};
+use nasd_cell::Cell;
+use nasd_clerk::Scanned;
 use nasd_filter::sql::Query;
 use nasd_filter::{Checked, Format, Options, Plan, Program};
 use serde_json::{Value, json};
@@ -27,18 +29,14 @@ use std::time::Instant;
 /// `nasd scan`.
 ///
 /// # Errors
-/// A path that is no file, a query or a format without a meaning, or records that can't be evaluated.
+/// Paths that are no files, a query or a format without a meaning, or records that can't be evaluated.
 pub fn scan(cell: &Cell, arguments: &ScanArguments, as_json: bool) -> Outcome {
-    let path = parse(&arguments.path)?;
-    let session = Session::open(cell, &path)?;
-    let entry = session.resolve(&path)?;
-    let opened = session.clerk.open_known(&session.caller, &entry, OpenMode::READ);
-    let (file, _) = opened.map_err(|error| at(&path, error))?;
-    let source = Source::open(&path, file, arguments)?;
-    let (query, format) = source.query(&arguments.query)?;
+    let (paths, query) = operands::operands(arguments)?;
+    let source = Source::open(files::find(cell, paths, arguments.recursive)?, arguments)?;
+    let (query, format) = source.query(&query)?;
     let checked = plan(arguments, format, &query)?;
     let shown = Shown { checked: &checked, query: &query };
-    let asked = Asked { path: &path, source: &source, shown, arguments };
+    let asked = Asked { source: &source, shown, arguments };
     match as_json {
         true => asked.print_document(),
         false => asked.print_lines(),
@@ -47,8 +45,7 @@ pub fn scan(cell: &Cell, arguments: &ScanArguments, as_json: bool) -> Outcome {
 
 /// What is to be scanned, and for what.
 struct Asked<'a> {
-    path: &'a CellPath,
-    source: &'a Source,
+    source: &'a Source<'a>,
     shown: Shown<'a>,
     arguments: &'a ScanArguments,
 }
@@ -83,10 +80,9 @@ impl Asked<'_> {
 
     /// Scans it, and tells people what they should know besides.
     fn scan(&self, take: &mut Take<'_>) -> Result<Ended, Box<dyn Error>> {
-        let Asked { path, source, shown, arguments } = self;
+        let Asked { source, shown, arguments } = self;
         let begun = Instant::now();
-        let scanned = source.scan(shown.checked, arguments, take);
-        let (mut scanned, groups) = scanned.map_err(|error| format!("{path}: {error}"))?;
+        let (mut scanned, groups) = source.scan(shown.checked, take)?;
         shown.query.arrangement.arrange(&mut scanned.merged);
         let ended = Ended { scanned, groups, seconds: begun.elapsed().as_secs_f64() };
         tell(arguments, &ended);

@@ -1,60 +1,85 @@
-//! What is scanned: a file whose bytes are records, or one of columns.
+//! What is scanned: files whose bytes are records, or files of columns.
 
 use super::bounds;
 use super::columns::{self, Found};
+use super::files::Named;
 use super::parquet::Parquet;
 use crate::arguments::{RecordFormat, ScanArguments};
-use nasd_cell::CellPath;
 use nasd_clerk::{FileScan, FileScanError, OpenFile, ScanOptions, Scanned};
 use nasd_filter::sql::{self, Query, SqlError};
 use nasd_filter::{Checked, Format};
 use std::error::Error;
 use std::sync::Arc;
 
-/// A file and what its records are.
-pub enum Source {
-    Records { file: Arc<OpenFile>, found: Found },
+/// Files whose records are looked at before their turn comes, so that the drives of several are at work.
+const AHEAD: usize = 4;
+
+/// Some files, at least one, and what the records of all are.
+pub struct Source<'a> {
+    arguments: &'a ScanArguments,
+    files: Vec<Named>,
+    /// The first ones, as far as they were opened to find out what all are.
+    opened: Vec<Arc<OpenFile>>,
+    kind: RecordFormat,
+    found: What,
+}
+
+enum What {
+    Records(Found),
+    /// The first file, which tells of its columns.
     Columns(Parquet),
 }
 
 /// How many groups of rows there are, and how many of them were looked at.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Groups {
     pub all: usize,
     pub looked: usize,
 }
 
-impl Source {
+impl<'a> Source<'a> {
+    /// # Errors
+    /// What can't be opened, and of which nobody knows what its records are.
     pub fn open(
-        path: &CellPath,
-        file: OpenFile,
-        arguments: &ScanArguments,
-    ) -> Result<Source, Box<dyn Error>> {
+        files: Vec<Named>,
+        arguments: &'a ScanArguments,
+    ) -> Result<Source<'a>, Box<dyn Error>> {
         let told = &arguments.format;
-        let kind = columns::kind_of(path, &file, told)?;
-        let file = Arc::new(file);
-        if kind != RecordFormat::Parquet {
-            let found = columns::format_of(path, &file, kind, told)?;
-            return Ok(Source::Records { file, found });
-        }
-        if told.columns.is_some() || told.delimiter.is_some() || told.no_header {
-            return Err("a Parquet file says itself what its columns are: leave --columns, --delimiter and --no-header out".into());
-        }
-        let parquet = Parquet::open(file).map_err(|error| format!("{path}: {error}"))?;
-        Ok(Source::Columns(parquet))
+        let first = files[0].open()?;
+        let kind = columns::kind_of(&files[0], &first, told)?;
+        let mut opened = vec![Arc::clone(&first)];
+        let found = match kind {
+            RecordFormat::Parquet => What::Columns(parquet(&files[0], first, arguments)?),
+            _ => {
+                let mut found = columns::format_of(&files[0], &first, kind, told)?;
+                // Those that are empty tell nothing.
+                for named in &files[1..] {
+                    if found.is_some() {
+                        break;
+                    }
+                    let file = named.open()?;
+                    check_kind(kind, named, &file, arguments)?;
+                    found = columns::format_of(named, &file, kind, told)?;
+                    opened.push(file);
+                }
+                let why = "it is empty, so that no columns are to be found: say --columns";
+                What::Records(found.ok_or_else(|| files[0].failed(&why))?)
+            }
+        };
+        Ok(Source { arguments, files, opened, kind, found })
     }
 
     /// The program of a query, and what the records are.
     pub fn query(&self, text: &str) -> Result<(Query, Format), Box<dyn Error>> {
-        match self {
-            Source::Records { found, .. } => {
+        match &self.found {
+            What::Records(found) => {
                 let query = parse(text, &found.format, |name| {
                     let why = found.why_not(name)?;
                     Some(format!("there is no column {name}: {why}"))
                 })?;
                 Ok((query, found.format.clone()))
             }
-            Source::Columns(parquet) => {
+            What::Columns(parquet) => {
                 let format = parquet.format();
                 let query = parse(text, &format, |name| {
                     let why = parquet.why_not(name)?;
@@ -70,34 +95,103 @@ impl Source {
         }
     }
 
-    /// Scans it, until rows are refused.
+    /// Scans all, until rows are refused.
     pub fn scan(
         &self,
         checked: &Checked,
-        arguments: &ScanArguments,
         take: &mut Take<'_>,
     ) -> Result<(Scanned, Option<Groups>), Box<dyn Error>> {
-        let file = match self {
-            Source::Records { file, .. } => file,
-            Source::Columns(parquet) => {
-                let (scanned, groups) = parquet.scan(checked, arguments, take)?;
-                return Ok((scanned, Some(groups)));
+        match &self.found {
+            What::Records(found) => Ok((self.scan_records(found, checked, take)?, None)),
+            What::Columns(first) => {
+                let mut others = self.files.iter().skip(1);
+                let mut next = || {
+                    let Some(named) = others.next() else { return Ok(None) };
+                    let file = named.open()?;
+                    check_kind(self.kind, named, &file, self.arguments)?;
+                    let other = parquet(named, file, self.arguments)?;
+                    match other.format() == first.format() {
+                        true => Ok(Some((named, other))),
+                        false => Err(named.failed(&columns::OTHER_COLUMNS)),
+                    }
+                };
+                let of_first = (&self.files[0], first);
+                let scanned = Parquet::scan(of_first, &mut next, checked, self.arguments, take)?;
+                Ok((scanned.0, Some(scanned.1)))
             }
-        };
+        }
+    }
+
+    fn scan_records(
+        &self,
+        found: &Found,
+        checked: &Checked,
+        take: &mut Take<'_>,
+    ) -> Result<Scanned, Box<dyn Error>> {
         let told = |error| match error {
-            FileScanError::Filter(error) => bounds::of_result(&error, arguments),
+            FileScanError::Filter(error) => bounds::of_result(&error, self.arguments),
             other => other.to_string(),
         };
-        let options = ScanOptions { here: arguments.here };
-        let mut taker = Taker::new(take);
-        let mut scan = FileScan::start(Arc::clone(file), checked, options).map_err(told)?;
-        while scan.next_rows(&mut |rows| taker.take(rows)).map_err(told)? {
+        let mut scan = FileScan::of_none(checked, ScanOptions { here: self.arguments.here });
+        let (mut taker, mut next) = (Taker::new(take), 0);
+        loop {
+            while scan.under_way() < AHEAD && !scan.is_over() && next < self.files.len() {
+                let file = self.records_of(next, found)?;
+                scan.add(file).map_err(|error| self.files[next].failed(&told(error)))?;
+                next += 1;
+            }
+            let named = &self.files[scan.passed().min(self.files.len() - 1)];
+            let more = scan.next_rows(&mut |rows| taker.take(rows));
+            let more = more.map_err(|error| named.failed(&told(error)))?;
             taker.check()?;
+            if !more && (scan.is_over() || next == self.files.len()) {
+                break;
+            }
         }
         let scanned = scan.finish(&mut |rows| taker.take(rows)).map_err(told)?;
         taker.check()?;
-        Ok((scanned, None))
+        Ok(scanned)
     }
+
+    /// A file that has the same records as the others.
+    fn records_of(&self, index: usize, found: &Found) -> Result<Arc<OpenFile>, Box<dyn Error>> {
+        if let Some(file) = self.opened.get(index) {
+            return Ok(Arc::clone(file));
+        }
+        let named = &self.files[index];
+        let file = named.open()?;
+        check_kind(self.kind, named, &file, self.arguments)?;
+        found.check_other(named, &file)?;
+        Ok(file)
+    }
+}
+
+/// Fails if the records of a file are written in another way than those of the first.
+fn check_kind(
+    kind: RecordFormat,
+    named: &Named,
+    file: &OpenFile,
+    arguments: &ScanArguments,
+) -> Result<(), Box<dyn Error>> {
+    match columns::kind_of(named, file, &arguments.format)? == kind {
+        true => Ok(()),
+        false => {
+            let why = "its records are not written as those of the first file: scan it by itself, or say --format";
+            Err(named.failed(&why))
+        }
+    }
+}
+
+fn parquet(
+    named: &Named,
+    file: Arc<OpenFile>,
+    arguments: &ScanArguments,
+) -> Result<Parquet, Box<dyn Error>> {
+    let told = &arguments.format;
+    if told.columns.is_some() || told.delimiter.is_some() || told.no_header {
+        return Err("a Parquet file says itself what its columns are: leave --columns, --delimiter and --no-header out".into());
+    }
+    Parquet::open(file).map_err(|error| named.failed(&error))
 }
 
 /// A query; `why_not` tells of a name why it is no column, if more is known of it.
