@@ -265,6 +265,7 @@ mod tests {
         let merged = cache.merge(HANDLE, &drive(10, 7), now).unwrap();
         assert_eq!((merged.size, merged.used_bytes, merged.mode), (7, 8192, 0o640));
         assert_eq!((merged.modify_time, merged.change_time), (Timestamp(50), Timestamp(50)));
+        assert_eq!(merged.data_version, 50);
         assert!(cache.merge(HANDLE, &drive(10, 9), now).is_some());
         assert!(cache.merge(HANDLE, &drive(11, 9), now).is_none(), "a chmod by somebody");
     }

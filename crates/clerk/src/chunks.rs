@@ -35,6 +35,9 @@ const MOST_AHEAD: u64 = 4;
 /// Chunks that are done here after a drive has not answered, or would tell all, at first and at most, before drives are asked again.
 const RESTS: (u64, u64) = (4, 64);
 
+/// So many times as many at the most, where drives would tell more than all.
+const MOST_TIMES: u64 = 16;
+
 /// Bytes that an answer is to have, so that asking costs little beside it: nearly as many as it may have, as not as many are selected of
 /// each part.
 const ANSWER_BYTES: u64 = (4 << 20) / 16 * 15;
@@ -197,6 +200,8 @@ struct Rest {
     chunks: u64,
     /// How many the next time.
     next: u64,
+    /// So many times as many, as asking them costs more.
+    times: u64,
 }
 
 /// What drives had to do with a chunk.
@@ -359,18 +364,18 @@ impl<J: Job> State<J> {
         if !self.is_all_told {
             return self.rest.take();
         }
-        if !self.is_partial || self.all_told.take() {
+        if !self.is_partial || self.rest.take() || self.all_told.take() {
             return true;
         }
         // Drives are asked for this one, and others go on as before.
         self.all_told.begin();
-        self.rest.take()
+        false
     }
 }
 
 impl Rest {
     /// They are asked.
-    const NONE: Rest = Rest { chunks: 0, next: RESTS.0 };
+    const NONE: Rest = Rest { chunks: 0, next: RESTS.0, times: 1 };
 
     /// Whether a chunk that is begun now is done here.
     fn take(&mut self) -> bool {
@@ -382,7 +387,7 @@ impl Rest {
     /// A chunk has shown that they are to be left alone. What several have shown at the same time is one thing.
     fn begin(&mut self) {
         if self.chunks == 0 {
-            self.chunks = self.next;
+            self.chunks = self.next * self.times;
             self.next = (2 * self.next).min(RESTS.1);
         }
     }
@@ -543,7 +548,11 @@ impl<J: Job> Shared<J> {
             Chunk::Told(_, came) => {
                 state.is_all_told = came.bytes >= nearly_all && (came.is_packed || !is_to_be);
                 match state.is_all_told {
-                    true => state.all_told.begin(),
+                    true => {
+                        // Each of several drives may tell as much.
+                        state.all_told.times = came.bytes.div_ceil(bytes).clamp(1, MOST_TIMES);
+                        state.all_told.begin();
+                    }
                     false => state.all_told = Rest::NONE,
                 }
                 return;
@@ -691,5 +700,9 @@ mod tests {
         rest.end();
         rest.begin();
         assert_eq!(rest.chunks, RESTS.0);
+        // Who tells three times as much is asked after three times as many.
+        let mut rest = Rest { times: 3, ..Rest::NONE };
+        rest.begin();
+        assert_eq!(rest.chunks, 3 * RESTS.0);
     }
 }

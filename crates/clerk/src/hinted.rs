@@ -346,7 +346,6 @@ mod tests {
         assert!(matches!(hinted.find(0, 1, later), Found::Old));
         hinted.keep(VERSION, later);
         assert!(matches!(hinted.find(5, 1, later), Found::Ready(_)));
-        // That the time of its data was set back shows by the other.
         hinted.keep(Version { data: 8, ..VERSION }, later);
         assert!(hinted.is_empty());
         // What is on its way may be of either: what was asked for later is of the newer one.
@@ -355,12 +354,12 @@ mod tests {
             assert!(hinted.ask(offset, id));
             id
         };
-        let newer = Version { data: 6, ..VERSION };
+        let other = Version { data: 6, ..VERSION };
         hinted.note(VERSION);
         let old = way(&mut hinted, 20);
-        hinted.note(newer);
+        hinted.note(other);
         let new = way(&mut hinted, 30);
-        hinted.keep(newer, later);
+        hinted.keep(other, later);
         let part = Part::new(Arc::new(b"pq".to_vec()), 0, 2);
         hinted.finish((20, old), Some(part.clone()), later);
         hinted.finish((30, new), Some(part), later);

@@ -29,8 +29,8 @@ pub struct Attributes {
     pub create_time: Timestamp,
     /// Drive time of the last change of data.
     pub data_modify_time: Timestamp,
-    /// Another one after each change of data, whatever the clocks of the drives say that have some of it: the times of all of them
-    /// added up, beyond 64 bits from 0 again.
+    /// Another one after each change of data, whatever the clocks of the drives say that have some of it: the times of all that are asked
+    /// added up, beyond 64 bits from 0 again. Where copies come and go it may be another one without a change.
     pub data_version: u64,
     /// Drive time of the last change of attributes.
     pub attribute_modify_time: Timestamp,
