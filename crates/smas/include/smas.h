@@ -142,7 +142,10 @@ struct smas_argument {
     const char *text;
 };
 
-/* Says what the records are: the kind of each field and its bytes. -1: it failed. */
+/*
+ * Says what the records are: the kind of each field and its bytes, up to 1 GiB together. -1: it failed. What was said before, by
+ * this call or the next one, is forgotten also then: filters are refused until it is said what the records are.
+ */
 int smas_recordstruct_n(int fd, size_t count, const struct smas_argument *arguments);
 
 /*
@@ -150,7 +153,7 @@ int smas_recordstruct_n(int fd, size_t count, const struct smas_argument *argume
  * are int, float and text, and in JSON bool. Queries call columns by these names, CONDITIONS by their numbers from 1. Those of CSV
  * and TSV are all that a line may have, in their order, whatever its first line calls them; those of JSON are members of the
  * object, in any order, and others are passed over. Where one is missing it has no value; a line of another form, or of more than
- * 1 MiB, fails. -1: it failed.
+ * 1 MiB, fails. -1: it failed, and what was said before is forgotten.
  */
 int smas_recordformat(int fd, int format, const char *columns);
 

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use nasd_filter::{Comparison, Delimited, Format, Function, JsonLines, Literal};
+use nasd_filter::{Comparison, Delimited, Format, Function, JsonLines, Literal, MAX_BYTES};
 use nasd_grep::Pattern;
 
 use crate::columns;
@@ -132,15 +132,21 @@ fn io<T>(open: &Open, told: std::io::Result<T>) -> Result<T, SmasError> {
 /// There are so many, and each text ends with a zero byte.
 unsafe fn arguments(count: usize, at: *const SmasArgument) -> Result<Vec<Argument>, SmasError> {
     const MOST: usize = 4096;
-    if at.is_null() || count > MOST {
-        return Err(SmasError::Argument(format!("{count} arguments")));
+    if count > MOST {
+        return Err(SmasError::Argument(format!("{count} arguments: there may be {MOST}")));
+    }
+    if at.is_null() {
+        return Err(SmasError::Argument("the arguments are missing: they are at NULL".to_owned()));
     }
     // SAFETY: the caller says so.
     let given = unsafe { std::slice::from_raw_parts(at, count) };
     let argument = |given: &SmasArgument| match given.kind {
         0 => Ok(Argument::Integer(given.integer)),
         1 => Ok(Argument::Float(given.real)),
-        2 if !given.text.is_null() => {
+        2 if given.text.is_null() => {
+            Err(SmasError::Argument("a text is missing: it is NULL".to_owned()))
+        }
+        2 => {
             // SAFETY: the caller says so.
             Ok(Argument::Text(unsafe { CStr::from_ptr(given.text) }.to_bytes().to_vec()))
         }
@@ -149,7 +155,7 @@ unsafe fn arguments(count: usize, at: *const SmasArgument) -> Result<Vec<Argumen
             given.integer as u64,
             i64::MAX
         ))),
-        kind => Err(SmasError::Argument(format!("an argument of kind {kind}"))),
+        kind => Err(SmasError::Argument(format!("an argument of kind {kind}: there are 0 to 3"))),
     };
     given.iter().map(argument).collect()
 }
@@ -173,11 +179,22 @@ struct Given<'a>(std::slice::Iter<'a, Argument>);
 
 impl Given<'_> {
     fn integer<T: TryFrom<i64>>(&mut self, what: &str) -> Result<T, SmasError> {
-        let told = match self.0.next() {
-            Some(Argument::Integer(told)) => T::try_from(*told).ok(),
-            _ => None,
+        let wrong = match self.0.next() {
+            Some(Argument::Integer(told)) => match T::try_from(*told) {
+                Ok(told) => return Ok(told),
+                Err(_) => format!("{what} can't be {told}"),
+            },
+            Some(_) => format!("{what} is no integer"),
+            None => format!("{what} is missing"),
         };
-        told.ok_or_else(|| SmasError::Argument(format!("{what} is missing, or is none")))
+        Err(SmasError::Argument(wrong))
+    }
+
+    /// How many bytes a field of that kind has, which may be so many.
+    fn bytes<T: TryFrom<i64>>(&mut self, kind: &str, allowed: &str) -> Result<T, SmasError> {
+        let told: i64 = self.integer(&format!("the size of {kind}"))?;
+        T::try_from(told)
+            .map_err(|_| SmasError::Argument(format!("{kind} of {told} bytes: it has {allowed}")))
     }
 
     fn text(&mut self, what: &str) -> Result<String, SmasError> {
@@ -248,15 +265,17 @@ fn operand(number: i64) -> Result<Operand, SmasError> {
 
 /// The fields of `INT, 4, CHAR, 96`.
 fn fields(arguments: &[Argument]) -> Result<Vec<Field>, SmasError> {
+    const INTEGERS: &str = "1, 2, 4 or 8";
+    let texts = format!("1 to {MAX_BYTES}");
     let mut given = Given(arguments.iter());
     let mut fields = Vec::new();
     while !given.is_over() {
         let kind: i64 = given.integer("the kind of a field")?;
         fields.push(match kind {
-            1 => Field::int(given.integer("the bytes of INT")?)?,
-            2 => Field::text(given.integer("the bytes of CHAR")?)?,
-            3 => Field::unsigned(given.integer("the bytes of UNSIGNED")?)?,
-            4 => Field::float(given.integer("the bytes of FLOAT")?)?,
+            1 => Field::int(given.bytes("INT", INTEGERS)?)?,
+            2 => Field::text(given.bytes("CHAR", &texts)?)?,
+            3 => Field::unsigned(given.bytes("UNSIGNED", INTEGERS)?)?,
+            4 => Field::float(given.bytes("FLOAT", "4 or 8")?)?,
             other => return Err(SmasError::Argument(format!("{other} is no kind of field"))),
         });
     }
@@ -310,7 +329,7 @@ fn filter(arguments: &[Argument]) -> Result<Filter, SmasError> {
         }
         8 => {
             let texts = vec![given.text("the pattern")?];
-            let flags: i64 = if given.is_over() { 0 } else { given.integer("the flags")? };
+            let flags: i64 = if given.is_over() { 0 } else { given.integer("the set of flags")? };
             given.end()?;
             if flags & !0xf != 0 {
                 return Err(SmasError::Argument(format!("{flags} is no set of grep's flags")));
@@ -490,10 +509,12 @@ pub unsafe extern "C" fn smas_recordstruct_n(
     given: *const SmasArgument,
 ) -> c_int {
     answer(-1, || {
-        // SAFETY: the caller says so.
-        let arguments = unsafe { arguments(count, given)? };
         with(number, |open| {
-            let told = fields(&arguments).and_then(|fields| open.file.record_struct(&fields));
+            open.file.forget_records();
+            // SAFETY: the caller says so.
+            let arguments = unsafe { arguments(count, given) };
+            let fields = arguments.and_then(|arguments| fields(&arguments));
+            let told = fields.and_then(|fields| open.file.record_struct(&fields));
             open.chosen(told)
         })
     })
@@ -512,6 +533,7 @@ pub unsafe extern "C" fn smas_recordformat(
 ) -> c_int {
     answer(-1, || {
         with(number, |open| {
+            open.file.forget_records();
             // SAFETY: the caller says so.
             let columns = unsafe { text(columns, "the list of columns") };
             let told = columns.and_then(|columns| format(lines, columns));
@@ -533,11 +555,12 @@ pub unsafe extern "C" fn smas_usefilter_n(
     given: *const SmasArgument,
 ) -> c_int {
     answer(-1, || {
-        // SAFETY: the caller says so.
-        let arguments = unsafe { arguments(count, given)? };
         with(number, |open| {
             open.file.end_filter();
-            let told = filter(&arguments).and_then(|filter| open.file.use_filter(&filter));
+            // SAFETY: the caller says so.
+            let arguments = unsafe { arguments(count, given) };
+            let filter = arguments.and_then(|arguments| filter(&arguments));
+            let told = filter.and_then(|filter| open.file.use_filter(&filter));
             open.chosen(told)
         })
     })

@@ -1,8 +1,9 @@
 //! Columns of text files as C programs write them, and `nasd scan`: `id:int,name:text`.
 
-use nasd_filter::{Column, Format, Options, ParameterError, Plan, Program, Select, Type};
+use nasd_filter::{Column, Format, ParameterError, Type};
 
 use crate::error::SmasError;
+use crate::filter::all_records;
 
 /// Columns of `NAME:TYPE,...`.
 pub(crate) fn listed(text: &str) -> Result<Vec<Column>, SmasError> {
@@ -29,10 +30,8 @@ fn column(told: &str) -> Result<Column, SmasError> {
 
 /// Says what is wrong with a format before a filter is chosen, with the column's name.
 pub(crate) fn check(format: &Format) -> Result<(), SmasError> {
-    let program = Program::Select(Select { filter: None, projection: None, limit: None });
-    let plan = Plan { format: format.clone(), program, options: Options::default() };
     let name = |index| format.column_name(index).unwrap_or_default();
-    let told = match plan.check() {
+    let told = match all_records(format).check() {
         Ok(_) => return Ok(()),
         Err(ParameterError::ColumnName { index }) => {
             format!("column `{}`: the name is empty, too long, or another one's too", name(index))

@@ -10,11 +10,11 @@ use nasd_cell::{Cell, CellPath, cell_directory};
 use nasd_clerk::{
     ClerkError, ManagerStatus, Name, OpenFile, OpenMode, SetFileAttributes, Settings,
 };
-use nasd_filter::{FieldKind, Fixed, Format};
+use nasd_filter::{FieldKind, Fixed, Format, MAX_BYTES};
 
 use crate::answers::Answers;
 use crate::error::SmasError;
-use crate::filter::Filter;
+use crate::filter::{self, Filter};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,12 +212,14 @@ impl SmasFile {
         })
     }
 
-    /// Says that the file is a sequence of records with these fields, which queries call `f1`, `f2` and so on.
+    /// Says that the file is a sequence of records with these fields, which queries call `f1`, `f2` and so on. Where that
+    /// fails the file has no records any more, until it is said what they are.
     ///
     /// # Errors
     ///
-    /// `Argument` where there are none.
+    /// `Argument` where there are none, or they are too long together; `Parameters` where there are too many.
     pub fn record_struct(&mut self, fields: &[Field]) -> Result<(), SmasError> {
+        self.forget_records();
         if fields.is_empty() {
             return Err(SmasError::Argument("a record without fields".to_owned()));
         }
@@ -225,8 +227,15 @@ impl SmasFile {
             name: format!("f{}", at + 1),
             kind: field.0,
         };
-        let fields = fields.iter().enumerate().map(field).collect();
-        self.record_format(Format::Fixed(Fixed { fields }));
+        let fixed = Fixed { fields: fields.iter().enumerate().map(field).collect() };
+        let bytes = fixed.record_bytes();
+        if bytes > MAX_BYTES as usize {
+            let told = format!("a record of {bytes} bytes: it has at most {MAX_BYTES}");
+            return Err(SmasError::Argument(told));
+        }
+        let format = Format::Fixed(fixed);
+        filter::all_records(&format).check()?;
+        self.record_format(format);
         Ok(())
     }
 
@@ -313,6 +322,13 @@ impl SmasFile {
         // It was tried, and told.
         self.is_written = false;
         synced
+    }
+
+    /// Nobody knows what the records are any more: what is said next may be refused, and filters of the records before
+    /// would give wrong ones then.
+    pub(crate) fn forget_records(&mut self) {
+        self.format = None;
+        self.answers = None;
     }
 
     /// No filter is used any more.

@@ -67,6 +67,22 @@ fn marks(format: &Format) -> (u8, u8) {
     }
 }
 
+fn options(format: &Format) -> Options {
+    // A program would not notice what was passed over.
+    let mut options = Options { strict: true, ..Options::default() };
+    if let Format::Fixed(fixed) = format {
+        let bytes = u32::try_from(fixed.record_bytes()).unwrap_or(u32::MAX);
+        options.longest_record = options.longest_record.max(bytes);
+    }
+    options
+}
+
+/// The plan of all records of that format: right if the format is.
+pub(crate) fn all_records(format: &Format) -> Plan {
+    let program = Program::Select(Select { filter: None, projection: None, limit: None });
+    Plan { format: format.clone(), program, options: options(format) }
+}
+
 impl Filter {
     /// A query.
     pub fn sql(text: impl Into<String>) -> Filter {
@@ -85,13 +101,7 @@ impl Filter {
         }
         let format = format.ok_or(SmasError::NoRecords)?;
         let (program, shown) = self.program(format)?;
-        // A program would not notice what was passed over.
-        let mut options = Options { strict: true, ..Options::default() };
-        if let Format::Fixed(fixed) = format {
-            let bytes = u32::try_from(fixed.record_bytes()).unwrap_or(u32::MAX);
-            options.longest_record = options.longest_record.max(bytes);
-        }
-        let plan = Plan { format: format.clone(), program, options };
+        let plan = Plan { format: format.clone(), program, options: options(format) };
         Ok(Chosen::Scan { checked: plan.check()?, shown })
     }
 

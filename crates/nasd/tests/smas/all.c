@@ -336,6 +336,53 @@ static void wrong_formats(void) {
     CHECK(smas_close(fd) == 0);
 }
 
+/* Who does not look at what a call answers gets nothing that was chosen before: it is told why. */
+static void refused(int fd, int line, const char *why) {
+    int64_t number;
+    if (smas_nextrecord(fd, &number) != 0 || smas_error(fd) != EINVAL || strstr(smas_strerror(), why) == NULL) {
+        printf("line %d: goes on, or for another reason than `%s`: %s\n", line, why, smas_strerror());
+        wrong = 1;
+    }
+}
+
+#define REFUSED(why, call)                                                                                            \
+    do {                                                                                                              \
+        CHECK(smas_recordstruct(fd, INT, 4, CHAR, 12, FLOAT, 8) == 0);                                                \
+        CHECK(smas_usefilter(fd, COUNT_FILTER) == 0);                                                                 \
+        CHECK((call) == -1 && errno == EINVAL);                                                                       \
+        refused(fd, __LINE__, why);                                                                                   \
+    } while (0)
+
+static void refusals_after_a_filter(void) {
+    static const struct smas_argument odd[] = {{9, 0, 0, NULL}};
+    static struct smas_argument many[4097];
+    int fd = smas_open(FILE_PATH, O_RDONLY);
+    REFUSED("9223372036854775808", smas_usefilter(fd, SQLSELECT_FILTER, 1, GREATER, 1ull << 63));
+    REFUSED("a text is missing", smas_usefilter(fd, SQL_FILTER, (const char *)NULL));
+    REFUSED("the arguments are missing", smas_usefilter_n(fd, 1, NULL));
+    REFUSED("4097 arguments: there may be 4096", smas_usefilter_n(fd, 4097, many));
+    REFUSED("an argument of kind 9", smas_usefilter_n(fd, 1, odd));
+    REFUSED("above", smas_recordstruct(fd, INT, 1ull << 63));
+    REFUSED("the arguments are missing", smas_recordstruct_n(fd, 2, NULL));
+    REFUSED("4097 arguments: there may be 4096", smas_recordstruct_n(fd, 4097, many));
+    REFUSED("INT of 260 bytes: it has 1, 2, 4 or 8", smas_recordstruct(fd, INT, 260));
+    REFUSED("CHAR of -1 bytes: it has 1 to 1073741824", smas_recordstruct(fd, CHAR, -1));
+    REFUSED("the size of INT is missing", smas_recordstruct(fd, INT));
+    REFUSED("the size of INT is no integer", smas_recordstruct(fd, INT, 4.0));
+    REFUSED("a record of 2000000000 bytes", smas_recordstruct(fd, CHAR, 2000000000));
+    REFUSED("a record of 1073741825 bytes", smas_recordstruct(fd, CHAR, 1 << 30, INT, 1));
+    REFUSED("columns", smas_recordformat(fd, CSV_FORMAT, NULL));
+    CHECK(smas_recordstruct(fd, CHAR, 1 << 30) == 0);
+    /* What the records were is forgotten then. */
+    REFUSED("", smas_recordstruct(fd, INT, 3));
+    CHECK(smas_usefilter(fd, COUNT_FILTER) == -1 && errno == EINVAL);
+    refused(fd, __LINE__, "say what the file's records are first");
+    REFUSED("", smas_recordformat(fd, CSV_FORMAT, "id"));
+    CHECK(smas_usefilter(fd, COUNT_FILTER) == -1 && errno == EINVAL);
+    refused(fd, __LINE__, "say what the file's records are first");
+    CHECK(smas_close(fd) == 0);
+}
+
 static void refusals(void) {
     int64_t number;
     CHECK(smas_open("nowhere", O_RDONLY) == -1 && errno == EINVAL);
@@ -391,6 +438,7 @@ int main(void) {
     lines_of_json();
     wrong_formats();
     refusals();
+    refusals_after_a_filter();
     puts(wrong ? "wrong" : "right");
     return wrong;
 }
