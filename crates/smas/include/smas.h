@@ -54,13 +54,13 @@ enum smas_format {
 
 /*
  * Filters, and the arguments that follow. CONDITIONS are: the number of a field, from 1, an operator, a value; and so on,
- * with AND or OR between, from left to right. Without any, all records are meant.
+ * with AND or OR between, from left to right. Without any, all records are meant. Booleans of JSON are compared with 0 and 1.
  */
 enum smas_filter {
     SQLSELECT_FILTER = 1, /* CONDITIONS: the records that meet them, as they are */
     COUNT_FILTER = 2,     /* CONDITIONS: how many records meet them, an int64_t */
     SUM_FILTER = 3,       /* field, CONDITIONS: an int64_t of integers, else a double; none where there is no value */
-    MIN_FILTER = 4,       /* the same; of CHAR, or a column of text, a text */
+    MIN_FILTER = 4,       /* the same; of CHAR, or a column of text, a text; of a bool an int64_t, 0 or 1 */
     MAX_FILTER = 5,       /* the same */
     AVG_FILTER = 6,       /* field, CONDITIONS: a double; none where there is no value */
     SQL_FILTER = 7,       /* "SELECT ..." of fields f1, f2 ..., or of the columns that lines have: see below */

@@ -1,6 +1,6 @@
 //! Conditions as C programs write them: field, operator, value, and so on with AND or OR between.
 
-use nasd_filter::{Comparison, Expression, Literal};
+use nasd_filter::{Comparison, Expression, Format, Literal, Type};
 
 use crate::error::SmasError;
 
@@ -34,8 +34,8 @@ pub enum Junction {
 }
 
 impl Condition {
-    fn expression(&self, fields: usize) -> Result<Expression, SmasError> {
-        let column = column_of(self.field, fields)?;
+    fn expression(&self, format: &Format) -> Result<Expression, SmasError> {
+        let column = column_of(self.field, format.column_count())?;
         let value = Box::new(Expression::Column(column));
         match (self.operand, &self.value) {
             (Operand::Like, Literal::Text(pattern)) => {
@@ -44,10 +44,24 @@ impl Condition {
             }
             (Operand::Like, _) => Err(SmasError::Argument("LIKE takes a text".to_owned())),
             (Operand::Compare(comparison), literal) => {
-                let literal = Box::new(Expression::Literal(literal.clone()));
+                let literal = match format.column_type(column.into()) {
+                    Some(Type::Bool) => truth(literal, self.field)?,
+                    _ => literal.clone(),
+                };
+                let literal = Box::new(Expression::Literal(literal));
                 Ok(Expression::Compare(comparison, value, literal))
             }
         }
+    }
+}
+
+/// The boolean that a value means, which of C programs is 0 or 1.
+fn truth(value: &Literal, field: u16) -> Result<Literal, SmasError> {
+    match value {
+        Literal::Int(0) => Ok(Literal::Bool(false)),
+        Literal::Int(1) => Ok(Literal::Bool(true)),
+        Literal::Bool(_) | Literal::Null => Ok(value.clone()),
+        _ => Err(SmasError::Argument(format!("field {field} is a bool: compare it with 0 or 1"))),
     }
 }
 
@@ -59,14 +73,14 @@ pub(crate) fn column_of(field: u16, fields: usize) -> Result<u16, SmasError> {
     if is_there { Ok(field - 1) } else { Err(none()) }
 }
 
-/// The expression of conditions on so many fields, the first without a junction; `None` of none.
+/// The expression of conditions on fields of a format, the first without a junction; `None` of none.
 pub(crate) fn all(
     conditions: &[(Junction, Condition)],
-    fields: usize,
+    format: &Format,
 ) -> Result<Option<Expression>, SmasError> {
     let mut whole = None;
     for (junction, condition) in conditions {
-        let next = condition.expression(fields)?;
+        let next = condition.expression(format)?;
         whole = Some(match (whole, junction) {
             (None, _) => next,
             (Some(before), Junction::And) => Expression::And(Box::new(before), Box::new(next)),

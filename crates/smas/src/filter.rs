@@ -106,15 +106,15 @@ impl Filter {
     }
 
     fn program(&self, format: &Format) -> Result<(Program, Shown), SmasError> {
-        let fields = format.column_count();
         match self {
             Filter::Select(conditions) => {
-                let filter = conditions::all(conditions, fields)?;
+                let filter = conditions::all(conditions, format)?;
                 let select = Select { filter, projection: None, limit: None };
                 Ok((Program::Select(select), Shown::Value))
             }
             Filter::Aggregate { function, field, conditions } => {
-                let filter = conditions::all(conditions, fields)?;
+                let filter = conditions::all(conditions, format)?;
+                let fields = format.column_count();
                 let column = field.map(|field| column_of(field, fields)).transpose()?;
                 if column.is_none() && *function != Function::Count {
                     let name = function.name();

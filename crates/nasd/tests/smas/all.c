@@ -241,7 +241,7 @@ static int written(const char *path, const char *text) {
 
 /* What a filter that was chosen gives: these lines and no others. */
 static void expect(int fd, int line, const char *const *expected) {
-    char text[64];
+    char text[80];
     for (; *expected != NULL; expected++) {
         ssize_t bytes = smas_nextrecord_n(fd, text, sizeof text);
         if (bytes != (ssize_t)strlen(*expected) + 1 || strcmp(text, *expected) != 0) {
@@ -290,6 +290,27 @@ static void delimited_text(void) {
     CHECK(smas_close(fd) == 0);
 }
 
+/* Booleans in conditions, and by themselves: of three lines one says true, one false, and one nothing. */
+static void booleans(int fd) {
+    static const char new[] = "{\"name\": \"\\u03b2, two\", \"id\": 2, \"price\": 2.5, \"is_new\": true}";
+    static const char old[] = "{\"id\": 3, \"is_new\": false, \"name\": \"\"}";
+    int64_t number = 7;
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, EQUAL, 1) == 0);
+    EXPECT(new);
+    CHECK(smas_usefilter(fd, SQLSELECT_FILTER, 1, LESS, 1, OR, 2, EQUAL, 9) == 0);
+    EXPECT(old);
+    CHECK(smas_usefilter(fd, COUNT_FILTER, 1, NOT_EQUAL, 0) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 8 && number == 1);
+    CHECK(smas_usefilter(fd, MIN_FILTER, 1) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 8 && number == 0);
+    CHECK(smas_usefilter(fd, MAX_FILTER, 1) == 0);
+    CHECK(smas_nextrecord(fd, &number) == 8 && number == 1);
+    CHECK(smas_usefilter(fd, SUM_FILTER, 1) == -1 && errno == EINVAL);
+    CHECK(smas_usefilter(fd, COUNT_FILTER, 1, EQUAL, 2) == -1 && errno == EINVAL);
+    CHECK(strstr(smas_strerror(), "compare it with 0 or 1") != NULL);
+    CHECK(smas_usefilter(fd, COUNT_FILTER, 1, EQUAL, "true") == -1 && errno == EINVAL);
+}
+
 static void lines_of_json(void) {
     static const char text[] = "{\"id\": 1, \"name\": \"one\", \"more\": [1]}\n"
                                "{\"name\": \"\\u03b2, two\", \"id\": 2, \"price\": 2.5, \"is_new\": true}\n\n"
@@ -305,6 +326,7 @@ static void lines_of_json(void) {
     CHECK(smas_recordformat(fd, JSON_FORMAT, "is_new:bool,id:int") == 0);
     CHECK(smas_usefilter(fd, SQL_FILTER, "SELECT id, is_new FROM trips WHERE is_new") == 0);
     EXPECT("2,true");
+    booleans(fd);
     CHECK(smas_close(fd) == 0);
 }
 
