@@ -292,6 +292,19 @@ fn an_extension_is_found_by_what_the_drives_list() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{line}: {said}");
         words.iter().for_each(|word| assert!(said.contains(word), "{line}: {said}"));
     }
+    // Drives are named as other commands name and take them.
+    let whole = ["extend", "main:/a", "checksum", "--arguments=00000000"];
+    let told = cell.nasd(&[&whole[..], &["--json"]].concat());
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let drive = told["parts"][0]["drive"].as_str().unwrap().to_owned();
+    let status = String::from_utf8(cell.nasd(&["status", "--json"]).stdout).unwrap();
+    assert!(drive.len() == 16 && status.contains(&format!("\"{drive}\"")), "{drive}: {status}");
+    let control = cell.nasd(&["object", "control", &drive]);
+    assert!(control.status.success(), "{}", String::from_utf8_lossy(&control.stderr));
+    let told = String::from_utf8(cell.nasd(&whole).stdout).unwrap();
+    assert!(told.starts_with(&format!("drive {drive}  ")), "{told}");
+    let said = String::from_utf8(cell.nasd(&["extend", "main:/a", "checksum"]).stderr).unwrap();
+    assert!(said.contains(&format!("extension 1 of drive {drive}: ")), "{said}");
     // With other files their names are told, and of one that there is nothing of there is nothing.
     fs::write(cell.path("empty"), "").unwrap();
     let line = ["extend", "main:/b", "main:/empty", "main:/a", "checksum", "--arguments=00000000"];

@@ -3,14 +3,14 @@
 use std::fmt;
 
 macro_rules! identifier {
-    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $format:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "{:x}"), self.0)
+                write!(f, $format, self.0)
             }
         }
 
@@ -24,21 +24,22 @@ macro_rules! identifier {
 
 identifier! {
     /// A drive's worldwide unique name, drawn at random when the drive is formatted
-    /// (CMU-CS-97-118 section 2.4, footnote 1: 64-bit unique device names).
-    DriveId(u64), "d"
+    /// (CMU-CS-97-118 section 2.4, footnote 1: 64-bit unique device names). Its text is
+    /// the 16 digits by which commands know it, so that it can be copied from whatever tells it.
+    DriveId(u64), "{:016x}"
 }
 identifier! {
     /// A partition of one drive: a quota and a set of keys, not a place.
-    PartitionId(u32), "p"
+    PartitionId(u32), "p{:x}"
 }
 identifier! {
     /// An object of one partition. Never used again after the object is removed: drives see to that for those
     /// that they give out, and who chooses one for those from [`ObjectId::FIRST_NAMED`] on.
-    ObjectId(u64), "o"
+    ObjectId(u64), "o{:x}"
 }
 identifier! {
     /// What a capability was issued for, chosen by the file manager and kept in audit records.
-    AuditId(u64), "a"
+    AuditId(u64), "a{:x}"
 }
 
 impl PartitionId {
@@ -126,6 +127,13 @@ mod tests {
         assert_eq!(id.to_string().parse(), Ok(id));
         assert!("xy".parse::<CellId>().is_err());
         assert!("\u{e9}".repeat(16).parse::<CellId>().is_err());
+    }
+
+    #[test]
+    fn a_drive_is_named_as_commands_take_it() {
+        assert_eq!(DriveId(0xbda7_5098_ea57_b63b).to_string(), "bda75098ea57b63b");
+        assert_eq!(format!("{:?}", DriveId(0x2f)), "000000000000002f");
+        assert_eq!(PartitionId(0x1f).to_string(), "p1f");
     }
 
     #[test]

@@ -210,8 +210,8 @@ fn facts(path: &CellPath, part: &ExtendedPart) -> Value {
     let pieces = looked_at(part)
         .map(|piece| json!({ "offset": piece.offset, "length": piece.length }))
         .collect::<Vec<_>>();
-    let (path, data) = (path.to_string(), hex(&part.data));
-    json!({ "path": path, "drive": part.drive.0, "pieces": pieces, "data": data })
+    let (path, drive, data) = (path.to_string(), part.drive.to_string(), hex(&part.data));
+    json!({ "path": path, "drive": drive, "pieces": pieces, "data": data })
 }
 
 fn hex(bytes: &[u8]) -> String {
