@@ -18,9 +18,9 @@ macro_rules! note {
 
 pub(crate) use note;
 
-/// Prints a line; see [`note`].
+/// Prints a line; see [`note`]. It is written at once, so that nobody sees half of it, whoever else writes there or ends us.
 pub fn note_line(text: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Prints a line; see [`say`].

@@ -152,6 +152,37 @@ fn what_has_no_meaning_is_refused_and_what_is_not_there_is_left_out() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
+/// What is wrong with a list is told, all of it, though the command is over before anybody has looked at the list.
+#[test]
+fn a_quick_command_hides_no_complaint() {
+    let (cell, _) = cell_with_files();
+    let set = cell.path("set");
+    let complaint = "nasd hint: line 3 of the list is not `OFFSET LENGTH PATH`: below/3 x\n";
+    let wrong = b"0 0 below/1 x\n0 0 below/2 x\nbelow/3 x\n";
+    for _ in 0..20 {
+        let output = hint(&set, &["--ranges", "--", "true"], wrong);
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stderr), complaint);
+    }
+    // Many lines behind what there is room for, and nobody reads.
+    let list = [list().replace("below", "0 0 below").repeat(150).as_bytes(), b"wrong\n"].concat();
+    let output = hint(&set, &["--ranges", "--", "true"], &list);
+    assert!(text(&output).contains("line 45001 of the list is not"), "{}", text(&output));
+    // Whoever writes a list and does not end it, or a line, is not waited for.
+    let mut command = nasd();
+    command.arg("hint").arg(&set).args(["--list", "-", "--ranges", "--", "sleep", "0.2"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"0 0 below/1 x\n0 ").unwrap();
+    let begun = Instant::now();
+    assert!(wait_for_exit(&mut child).success());
+    assert!(begun.elapsed() < Duration::from_millis(1800), "{:?}", begun.elapsed());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
+    drop(input);
+}
+
 #[test]
 fn more_is_told_than_can_be_known_at_once() {
     let (cell, all) = cell_with_files();

@@ -4,20 +4,27 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nasd_mount::HintRequest;
 use nasd_types::ByteRange;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::Outcome;
 use crate::arguments::HintArguments;
 use crate::output::{note, say};
 
-/// How long it waits before it asks again whether there is room for more hints.
+/// How long it waits before it asks again whether there is room for more hints, or looks whether the command has ended.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long the rest of a list may take when the command has ended: what is wrong with it is told all the same.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// `nasd hint`. Ends the process with the status of the command, if one is given.
 ///
@@ -34,8 +41,9 @@ pub fn hint(arguments: &HintArguments) -> Outcome {
     if !probe.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
         return Err(at(&"not a directory of a mounted volume; `nasd mount` makes one").into());
     }
-    let list = open_list(&arguments.list)?;
-    let telling = Telling { directory, ranges: arguments.ranges };
+    let is_over = Arc::new(AtomicBool::new(false));
+    let list = open_list(&arguments.list, Arc::clone(&is_over))?;
+    let telling = Telling { directory, ranges: arguments.ranges, is_over: Arc::clone(&is_over) };
     if arguments.command.is_empty() {
         let count = telling.tell_all(list)?;
         say!("{count} hints are told, and good until this ends");
@@ -44,32 +52,63 @@ pub fn hint(arguments: &HintArguments) -> Outcome {
         }
     }
     let mut child = start(&arguments.command)?;
-    // It may never come to the end of its list.
-    std::thread::spawn(move || {
+    let teller = std::thread::spawn(move || {
         if let Err(error) = telling.tell_all(list) {
             // The command reads what it reads, without hints.
             note!("nasd hint: {error}");
         }
     });
     let status = child.wait().map_err(|error| format!("can't wait for the command: {error}"))?;
+    is_over.store(true, Ordering::Release);
+    // It ends soon, as it waits for nobody any more; but the list may be as long as it likes.
+    let end = Instant::now() + LAST_WORDS;
+    while !teller.is_finished() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
 }
 
 /// Lines as somebody writes them, now or long ago.
-type List = BufReader<Box<dyn Read + Send>>;
+type List = BufReader<Source>;
 
-fn open_list(list: &Path) -> Result<List, Box<dyn Error>> {
-    if list == Path::new("-") {
-        return Ok(BufReader::new(Box::new(io::stdin())));
+fn open_list(list: &Path, is_over: Arc<AtomicBool>) -> Result<List, Box<dyn Error>> {
+    let file = if list == Path::new("-") {
+        File::from(io::stdin().as_fd().try_clone_to_owned()?)
+    } else {
+        File::open(list).map_err(|error| format!("{}: {error}", list.display()))?
+    };
+    Ok(BufReader::new(Source { file, is_over }))
+}
+
+/// Where lines come from. Who writes them may take his time; when the command has ended he is not waited for any more
+/// (`WouldBlock`).
+struct Source {
+    file: File,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Read for Source {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
+        loop {
+            let was_over = self.is_over.load(Ordering::Acquire);
+            let mut waiting = [PollFd::new(&self.file, PollFlags::IN)];
+            match rustix::event::poll(&mut waiting, Some(&pause)) {
+                Ok(0) if was_over => return Err(io::ErrorKind::WouldBlock.into()),
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return self.file.read(into),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
-    let file = File::open(list).map_err(|error| format!("{}: {error}", list.display()))?;
-    Ok(BufReader::new(Box::new(file)))
 }
 
 struct Telling {
     directory: File,
     /// Whether lines begin with an offset and a length.
     ranges: bool,
+    /// Whether the command has ended, so that nobody reads any more what is told.
+    is_over: Arc<AtomicBool>,
 }
 
 impl Telling {
@@ -78,10 +117,11 @@ impl Telling {
         let (mut request, mut count, mut line) = (HintRequest::default(), 0, Vec::new());
         loop {
             line.clear();
-            let read = list.read_until(b'\n', &mut line);
-            if read.map_err(|error| format!("the list can't be read: {error}"))? == 0 {
-                break;
-            }
+            match list.read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_over() => break,
+                read => read.map_err(|error| format!("the list can't be read: {error}"))?,
+            };
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
             if !text.is_empty() {
                 count += 1;
@@ -127,11 +167,18 @@ impl Telling {
         Some((path, Some(ByteRange::new(offset, length))))
     }
 
-    /// Tells all of a request, when there is room.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Tells all of a request, when there is room; if the command has ended, what there is room for now.
     fn tell(&self, request: &mut HintRequest) -> Result<(), Box<dyn Error>> {
         while !request.is_empty() {
             match request.tell(&self.directory) {
                 Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_over() => {
+                    *request = HintRequest::default();
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::sleep(PAUSE);
                 }
