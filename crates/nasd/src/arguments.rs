@@ -248,9 +248,9 @@ pub struct UpArguments {
     /// The address that a new cell listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
-    /// The manager's port in a new cell; drive N gets this plus N.
-    #[arg(long, default_value_t = 7300)]
-    pub base_port: u16,
+    /// The manager's port in a new cell; drive N gets this plus N. 7300, if not given.
+    #[arg(long, value_name = "PORT")]
+    pub base_port: Option<u16>,
     /// How clients of a new cell protect requests and replies: none, integrity-args, integrity-data
     /// (of the arguments too), privacy-data (and integrity of all), privacy-args (and their
     /// integrity), or several joined by `+`.

@@ -111,7 +111,9 @@ fn directories_that_hold_no_good_cell() {
     let other = scratch.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("letter.txt"), "dear").unwrap();
-    assert_refused(&run(&["up"], &[&other]), &["other", "not empty"]);
+    let port = free_ports(5).to_string();
+    let up = ["up", "--base-port", &port];
+    assert_refused(&run(&up, &[&other]), &["other", "not empty"]);
     assert_refused(&run(&["status", "--cell"], &[&other]), &["no cell", "nasd up"]);
 
     let cell = scratch.path().join("cell");
@@ -127,14 +129,14 @@ fn directories_that_hold_no_good_cell() {
     assert_refused(&run(&["up"], &[&cell]), &["cell.toml"]);
     // A cell that lost its file is not made anew over the drives that are still there.
     fs::remove_file(cell.join("cell.toml")).unwrap();
-    assert_refused(&run(&["up"], &[&cell]), &["not empty", "cell.toml"]);
+    assert_refused(&run(&up, &[&cell]), &["not empty", "cell.toml"]);
     fs::write(cell.join("cell.toml"), &config).unwrap();
     assert!(run(&["up", "--detach"], &[&cell]).status.success());
     assert!(run(&["down"], &[&cell]).status.success());
     let drives = scratch.path().join("mine/drives");
     fs::create_dir_all(&drives).unwrap();
     fs::write(drives.join("thesis.txt"), "years").unwrap();
-    assert_refused(&run(&["up"], &[&scratch.path().join("mine")]), &["not empty"]);
+    assert_refused(&run(&up, &[&scratch.path().join("mine")]), &["not empty"]);
     assert_eq!(fs::read_to_string(drives.join("thesis.txt")).unwrap(), "years");
 }
 
@@ -142,14 +144,40 @@ fn directories_that_hold_no_good_cell() {
 fn sizes_and_ports_that_cannot_be() {
     let scratch = scratch();
     let cell = scratch.path().join("cell");
-    assert_refused(&run(&["up", "--size", "900T"], &[&cell]), &["no room", "--size"]);
+    let free = free_ports(5).to_string();
+    let up = ["up", "--base-port", &free, "--size", "900T"];
+    assert_refused(&run(&up, &[&cell]), &["no room", "--size"]);
     assert_refused(&run(&["up", "--size", "nonsense"], &[&cell]), &["nonsense"]);
-    assert_refused(&run(&["up", "--size", "64K", "--drives", "1"], &[&cell]), &["drive-1.img"]);
-    let port = free_ports(2);
-    let _taken = TcpListener::bind(("127.0.0.1", port + 1)).unwrap();
+    let up = ["up", "--base-port", &free, "--size", "64K", "--drives", "1"];
+    assert_refused(&run(&up, &[&cell]), &["drive-1.img"]);
+    let port = free_ports(3);
+    let taken = TcpListener::bind(("127.0.0.1", port + 1)).unwrap();
     let port = port.to_string();
     let up = ["up", "--drives", "1", "--size", "64M", "--base-port", &port];
     assert_refused(&run(&up, &[&cell]), &["drive-1", "in use"]);
+    // Nothing was made where there was nothing, so that another port is that of a new cell.
+    let new = scratch.path().join("new");
+    let address = taken.local_addr().unwrap().to_string();
+    for detached in [&[][..], &["--detach"]] {
+        let output = run(&[&up[..], detached].concat(), &[&new]);
+        assert_refused(&output, &["drive-1", &address, "in use", "--base-port"]);
+        assert!(!new.exists());
+    }
+    assert_refused(&run(&["up", "--base-port", "65533"], &[&new]), &["--base-port", "drive 3"]);
+    let host = ["up", "--host", "192.0.2.1", "--base-port", &free];
+    assert_refused(&run(&host, &[&new]), &["192.0.2.1", "--host"]);
+    drop(taken);
+    create_stopped_cell(&new);
+    // A cell keeps the ports with which it was made.
+    let made = fs::read_to_string(new.join("cell.toml")).unwrap();
+    let output = run(&["up", "--detach", "--base-port", "8410"], &[&new]);
+    assert_refused(&output, &["new", "8410", "leave --base-port away"]);
+    assert_eq!(fs::read_to_string(new.join("cell.toml")).unwrap(), made);
+    // And is told which of them another program has.
+    let address = made.lines().find_map(|line| line.strip_prefix("address = \"")).unwrap();
+    let address = address.trim_end_matches('"');
+    let _taken = TcpListener::bind(address).unwrap();
+    assert_refused(&run(&["up", "--detach"], &[&new]), &["manager", address, "in use"]);
 }
 
 #[test]

@@ -16,13 +16,15 @@ use nasd_cell::{
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often dead members are looked for.
 const TEND_INTERVAL: Duration = Duration::from_millis(20);
+/// The manager's port in a new cell, if none is asked for.
+const BASE_PORT: u16 = 7300;
 /// How long `down` waits: the sum of what the members may take.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -132,6 +134,7 @@ fn open_or_create(
 ) -> Result<Cell, Box<dyn std::error::Error>> {
     if Cell::exists(directory) {
         let cell = Cell::open(directory)?;
+        keeps_ports(&cell, arguments.base_port)?;
         complete_cell(&cell)?;
         return Ok(cell);
     }
@@ -153,15 +156,52 @@ fn open_or_create(
         size_bytes: arguments.size,
         cache_bytes,
         host: arguments.host,
-        base_port: arguments.base_port,
+        base_port: arguments.base_port.unwrap_or(BASE_PORT),
         protection: arguments.protection.clone(),
         volume: "main".to_owned(),
         rotate_keys_every: arguments.rotate_keys_every.clone(),
         stripe: stripe_of(arguments, count)?,
     };
+    check_addresses(&new, count)?;
     let cell = create_cell(directory, &new)?;
     note!("{}", master_keys_note(&cell));
     Ok(cell)
+}
+
+/// Ports of a cell stay what they were when it was made.
+fn keeps_ports(cell: &Cell, asked: Option<u16>) -> Result<(), String> {
+    let port = cell.config.manager.address.port();
+    match asked {
+        Some(asked) if asked != port => Err(format!(
+            "the cell in {} was made with --base-port {port}, and can't get {asked}: leave --base-port away, or name \
+             another directory for a new cell",
+            cell.directory().display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Who can't listen is told before a cell is made.
+fn check_addresses(new: &NewCell, drives: u64) -> Result<(), String> {
+    let base = new.base_port;
+    for index in 0..=drives + u64::from(new.stripe.is_some()) {
+        let port = u16::try_from(u64::from(base) + index).map_err(|_| {
+            format!("--base-port {base} leaves no port for drive {index}: lower it")
+        })?;
+        let address = SocketAddr::new(new.host, port);
+        let Err(error) = TcpListener::bind(address) else { continue };
+        let name = match index {
+            0 => "manager".to_owned(),
+            _ if index > drives => format!("striping-{index}"),
+            _ => format!("drive-{index}"),
+        };
+        let hint = match error.kind() {
+            io::ErrorKind::AddrNotAvailable => "--host is to be an address of this machine",
+            _ => "choose another --base-port: the manager gets that port, drive N that plus N",
+        };
+        return Err(format!("{name} can't listen on {address}: {error}\n{hint}"));
+    }
+    Ok(())
 }
 
 /// How files of a new cell of so many drives are spread.
