@@ -240,7 +240,7 @@ impl RemoteComponents {
     }
 
     fn remote(&self, drive: DriveId) -> Result<Arc<Remote>, ComponentError> {
-        let unknown = || ComponentError::Refused(format!("{drive} is no component drive"));
+        let unknown = || ComponentError::Refused(format!("drive {drive} is no component drive"));
         let remote = self.known(drive).ok_or_else(unknown)?;
         remote.may_be_called()?;
         Ok(remote)
