@@ -61,13 +61,13 @@ const FIGURES: [Figure; 5] = [
         series: &[("many-clients-", "", "straight from the drives")],
     },
     Figure {
-        name: "filter-link",
+        name: "filter-select",
         title: "Filters at a drive behind a link of 1 Gbit/s",
         axes: SELECTED,
         series: &[
-            ("filter-link-", "", "1 GB, records of 100 bytes"),
-            ("filter-link-", "-small", "100 MB, of 20"),
-            ("filter-link-", "-large", "100 MB, of 1000"),
+            ("filter-select-", "", "1 GB, records of 100 bytes"),
+            ("filter-select-", "-small", "100 MB, of 20"),
+            ("filter-select-", "-large", "100 MB, of 1000"),
         ],
     },
     Figure {
@@ -306,15 +306,15 @@ mod tests {
     fn what_is_twice_as_fast_is_as_far_above() {
         let row = |name: &str, value| Row::new(name, value, "times", value, "at most");
         let rows = [
-            row("filter-link-1", 64.0),
-            row("filter-link-50", 2.0),
-            row("filter-link-100", 1.0),
-            row("filter-link-1-small", 8.0),
-            row("filter-link-100-small", 0.9),
+            row("filter-select-1", 64.0),
+            row("filter-select-50", 2.0),
+            row("filter-select-100", 1.0),
+            row("filter-select-1-small", 8.0),
+            row("filter-select-100-small", 0.9),
         ];
         let drawn = figures(&rows);
         let [(name, svg)] = &drawn[..] else { panic!("{} figures", drawn.len()) };
-        assert_eq!(name, "filter-link.svg");
+        assert_eq!(name, "filter-select.svg");
         assert_eq!(svg.matches("<circle").count(), 5);
         let (scale, ticks) = Scale::up_to(SELECTED, 100.0, 64.0);
         assert_eq!(ticks, [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);

@@ -14,15 +14,15 @@ pub enum ParameterError {
         count: usize,
     },
     /// A column's name is empty, too long, or another one's too.
-    #[error("the name of column {index} is empty, too long, or another column's too")]
+    #[error("the name of column {} is empty, too long, or another column's too", .index + 1)]
     ColumnName {
-        /// The column, from 0.
+        /// The column, from 0; people are told it from 1.
         index: usize,
     },
     /// No column can be of that kind or size.
-    #[error("column {index} is of a kind or size that no column of this format has")]
+    #[error("column {} is of a kind or size that no column of this format has", .index + 1)]
     ColumnKind {
-        /// The column, from 0.
+        /// The column, from 0; people are told it from 1.
         index: usize,
     },
     /// The bytes between and around fields can't be told from others.

@@ -32,10 +32,10 @@ impl Rows<'_> {
             return self.put_between(first, selected.len().min(output.room() / size), size, output);
         }
         let written = match size {
-            ..=16 => self.put_short::<16>(selected, size, output),
-            ..=32 => self.put_short::<32>(selected, size, output),
-            ..=64 => self.put_short::<64>(selected, size, output),
-            ..=128 => self.put_short::<128>(selected, size, output),
+            0..=16 => self.put_short::<16>(selected, size, output),
+            17..=32 => self.put_short::<32>(selected, size, output),
+            33..=64 => self.put_short::<64>(selected, size, output),
+            65..=128 => self.put_short::<128>(selected, size, output),
             _ => 0,
         };
         if written > 0 { written } else { self.put_run(selected, output) }

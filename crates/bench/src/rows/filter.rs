@@ -20,7 +20,7 @@ pub(super) const ROUNDS: usize = 3;
 /// Records are selected by a number below this, of which each is as frequent.
 const NUMBERS: u32 = 100;
 
-/// What a row's name says: `filter-link-25`, `filter-local-25`, with `-small` or `-large` records.
+/// What a row's name says: `filter-select-25`, `filter-local-25`, with `-small` or `-large` records.
 pub(super) struct Asked {
     pub(super) has_link: bool,
     pub(super) percent: u32,

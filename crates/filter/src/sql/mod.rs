@@ -534,6 +534,9 @@ impl Translator<'_> {
                 self.like(*negated, expr, pattern, escape_char.as_deref())?
             }
             ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right)?,
+            other if aggregate(other).is_some() => {
+                return not_supported(format!("{other} as a part of something else"));
+            }
             other => return not_supported(other.to_string()),
         })
     }
