@@ -226,8 +226,8 @@ fn a_call_is_stopped_soon_however_its_caller_goes() {
     assert_eq!(lasts.stopped.load(Ordering::Relaxed), 6);
 }
 
-#[test]
-fn an_answer_that_is_not_read_is_counted_until_its_caller_goes() {
+/// What is granted of memory while answers are not read that are sent with some protection.
+fn check_that_unread_answers_count(protection: Option<Protection>) {
     const ANSWER: u32 = 4 << 20;
     let lasts = Arc::new(Lasts::default());
     let drive = TestDrive::extended(vec![Arc::clone(&lasts) as Arc<dyn Extension>]);
@@ -236,13 +236,26 @@ fn an_answer_that_is_not_read_is_counted_until_its_caller_goes() {
     // More than the system takes for somebody who reads nothing.
     let calls = 6;
     let request = Request::new(Procedure::Extend, &long, Signer::working());
-    let socket = drive.ask_without_taking(&request, calls);
+    let protection = protection.unwrap_or(request.protection);
+    let socket = drive.ask_without_taking(&Request { protection, ..request }, calls);
     wait_until("all are answered", || lasts.ended.load(Ordering::Relaxed) == calls);
     wait_until("nothing runs", || work(&drive).jobs.is_empty());
     let granted = work(&drive).granted_bytes;
     assert!(granted >= u64::from(ANSWER), "{granted}");
     drop(socket);
     wait_until("its memory is free", || work(&drive).granted_bytes == 0);
+}
+
+#[test]
+fn an_answer_that_is_not_read_is_counted_until_its_caller_goes() {
+    check_that_unread_answers_count(None);
+}
+
+#[test]
+fn so_is_one_that_is_encrypted() {
+    let private = Protection::PRIVACY_ARGS | Protection::PRIVACY_DATA;
+    let integrity = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
+    check_that_unread_answers_count(Some(integrity | private));
 }
 
 #[test]
