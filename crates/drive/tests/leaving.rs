@@ -240,8 +240,12 @@ fn check_that_unread_answers_count(protection: Option<Protection>) {
     let socket = drive.ask_without_taking(&Request { protection, ..request }, calls);
     wait_until("all are answered", || lasts.ended.load(Ordering::Relaxed) == calls);
     wait_until("nothing runs", || work(&drive).jobs.is_empty());
-    let granted = work(&drive).granted_bytes;
-    assert!(granted >= u64::from(ANSWER), "{granted}");
+    // The last one may just be encrypted.
+    for _ in 0..100 {
+        let granted = work(&drive).granted_bytes;
+        assert!(granted >= u64::from(ANSWER), "{granted}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
     drop(socket);
     wait_until("its memory is free", || work(&drive).granted_bytes == 0);
 }
