@@ -274,8 +274,8 @@ pub trait Objects: Send + Sync + 'static {
     /// Over how many drives the largest files of a drive lie that was met so far, if it is a virtual one.
     fn breadth(&self, drive: DriveId) -> u32;
     /// How often drives were found to have started anew, so that they may have lost what is not durable: another number when something
-    /// was read from one that has.
-    fn restarts(&self) -> u64;
+    /// was read from one that has. `None` where that is not told.
+    fn restarts(&self) -> Option<u64>;
 }
 
 /// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.

@@ -26,9 +26,6 @@ use crate::{ClerkError, OpenFile};
 /// processors they would take turns, unless it is the network that is waited for, as answers show.
 const AT_A_TIME: (usize, usize) = (2, 3);
 
-/// Bytes of answers that nobody looks at any more, whose memory is kept for the next ones.
-const SPARE_BYTES: usize = 16 << 20;
-
 /// Chunks that may be there before the one that is wanted is.
 const MOST_AHEAD: u64 = 4;
 
@@ -254,6 +251,7 @@ impl<J: Job> Chunks<J> {
             is_over: false,
         };
         let shared = Arc::new(Shared {
+            spare: file.room_for_answers(),
             file_bytes,
             file,
             arguments: [vec![job.arguments()], job.lesser_arguments()].concat(),
@@ -261,7 +259,6 @@ impl<J: Job> Chunks<J> {
             sizes,
             at_a_time: at_a_time(),
             number: new_job(),
-            spare: Arc::new(Spare::new(SPARE_BYTES)),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });

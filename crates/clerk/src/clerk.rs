@@ -229,7 +229,19 @@ impl Clerk {
             // What was appended has its place, and the drive has told the length; or somebody does not
             // want to wait for that.
             let _ = file.commit_appends(&self.core);
-            let inner = file.lock();
+            let mut inner = file.lock();
+            inner.show_after_restart(&self.core);
+            if inner.is_hiding_behind(entry.attributes.size)
+                && let Some(caller) = inner.last_writer()
+            {
+                // Somebody has cut the file, or the manager was told so by a drive that has started anew, of which nobody knows here.
+                drop(inner);
+                let told = self.core.getattr_from_servers(&caller, entry.handle, Duration::ZERO);
+                entry.attributes.size =
+                    told.map_or(entry.attributes.size, |(attributes, _)| attributes.size);
+                inner = file.lock();
+                inner.show_after_restart(&self.core);
+            }
             let own_end = if appended { inner.size() } else { inner.pending.end() };
             entry.attributes.size = entry.attributes.size.max(own_end);
         }
@@ -633,6 +645,12 @@ impl Clerk {
         let file = self.core.file(entry.handle);
         let mut inner = file.lock();
         inner.hide_acknowledged(&self.core);
+        if inner.restarts().is_none() && inner.pending.has_retained_to(u64::MAX) {
+            // Nobody would tell when it has to be shown again: once it is durable it is kept no more. A failure is told to those who wrote.
+            drop(inner);
+            let _ = file.sync(&self.core);
+            inner = file.lock();
+        }
         inner.fetched.clear();
         // Whoever hinted it had it fetched for this open.
         let version = Version::of(&entry.attributes);
@@ -643,7 +661,7 @@ impl Clerk {
                 inner.hinted.note(version);
             }
         }
-        if !inner.pending.shows_any() {
+        if inner.pending.is_empty() {
             let answers = inner.answers();
             inner.note_size(entry.attributes.size, answers);
         }

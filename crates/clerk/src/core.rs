@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use nasd_client::interrupt;
+use nasd_client::{Spare, interrupt};
 use nasd_types::{DriveId, Protection};
 
 use crate::ClerkError;
@@ -34,6 +34,9 @@ const SWEEP_FILES: usize = 1024;
 
 /// Files kept at most only because a failure has not been told.
 const MAX_FAILED: usize = 1024;
+
+/// Bytes of answers that nobody looks at any more, whose memory is kept for the next ones.
+const ANSWER_BYTES: usize = 16 << 20;
 
 /// Renewals that may wait for the manager side by side.
 const RENEWAL_THREADS: usize = 2;
@@ -110,6 +113,8 @@ pub(crate) struct Core {
     pub(crate) buffers: BufferPool,
     /// Buffers of write-behind to be used again.
     pub(crate) spare: SpareBuffers,
+    /// Memory for answers of extensions, as long as some are waited for.
+    answers: Mutex<Weak<Spare>>,
     lanes: Mutex<HashMap<DriveId, Arc<Lane>>>,
     files: Mutex<HashMap<FileHandle, Weak<FileState>>>,
     dirty: Mutex<Dirty>,
@@ -163,6 +168,7 @@ impl Core {
             attributes: AttributeCache::default(),
             known: Arc::default(),
             buffers: BufferPool::new(settings.read_ahead_bytes),
+            answers: Mutex::default(),
             spare: SpareBuffers::default(),
             lanes: Mutex::default(),
             files: Mutex::default(),
@@ -178,6 +184,16 @@ impl Core {
             caller: Arc::clone(caller),
             settings,
         }
+    }
+
+    /// Memory for answers of extensions: that of others which are under way, too, so that many short files take it once.
+    pub(crate) fn room_for_answers(&self) -> Arc<Spare> {
+        let mut answers = lock(&self.answers);
+        answers.upgrade().unwrap_or_else(|| {
+            let spare = Arc::new(Spare::new(ANSWER_BYTES));
+            *answers = Arc::downgrade(&spare);
+            spare
+        })
     }
 
     /// The manager has described the volume.

@@ -34,7 +34,7 @@ use crate::hints::HintStream;
 use crate::latch::ErrorLatch;
 use crate::pending::{Answer, Outgoing, Pending};
 use crate::times::KeptTime;
-use crate::wire::{Copied, FileHandle, SeekTarget, Written};
+use crate::wire::{Caller, Copied, FileHandle, SeekTarget, Written};
 
 /// Waiting threads look around at least this often.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
@@ -68,7 +68,7 @@ pub(crate) struct Inner {
     /// Length of the object, as the drive told last.
     drive_size: u64,
     /// How often drives had started anew when it was looked at last what of `pending` is to be hidden.
-    restarts: u64,
+    restarts: Option<u64>,
     /// When its length was told.
     size_told: Instant,
     /// Answers to writes so far: tells an old attribute answer from a new one.
@@ -180,6 +180,26 @@ impl Inner {
         }
         is_anew
     }
+
+    /// How often drives had started anew when it was looked at last, if that is told.
+    pub(crate) fn restarts(&self) -> Option<u64> {
+        self.restarts
+    }
+
+    /// Whether something is hidden from readers that lies behind a length which was told.
+    pub(crate) fn is_hiding_behind(&self, length: u64) -> bool {
+        self.pending.hides_any() && length < self.pending.end_of_all()
+    }
+
+    /// Who wrote last.
+    pub(crate) fn last_writer(&self) -> Option<Arc<Caller>> {
+        Some(Arc::clone(&self.writer.as_ref()?.0.caller))
+    }
+
+    /// Where something is hidden from readers: how often drives had started anew then.
+    pub(crate) fn hides_since(&self) -> Option<u64> {
+        self.restarts.filter(|_| self.pending.hides_any())
+    }
 }
 
 /// What to do next on the way to durability.
@@ -208,7 +228,7 @@ impl FileState {
             errors: ErrorLatch::default(),
             time: KeptTime::default(),
             drive_size: 0,
-            restarts: 0,
+            restarts: None,
             size_told: Instant::now(),
             answers: 0,
             charged: 0,

@@ -111,7 +111,7 @@ impl Objects for ForwardedDrives {
     }
 
     /// That is told this way only in answer to writes and flushes.
-    fn restarts(&self) -> u64 {
-        0
+    fn restarts(&self) -> Option<u64> {
+        None
     }
 }

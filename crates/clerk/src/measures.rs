@@ -225,7 +225,7 @@ impl Objects for MeasuredObjects {
         self.objects.breadth(drive)
     }
 
-    fn restarts(&self) -> u64 {
+    fn restarts(&self) -> Option<u64> {
         self.objects.restarts()
     }
 }

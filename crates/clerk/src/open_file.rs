@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use nasd_client::Spare;
 use nasd_types::{ByteRange, Rights};
 
 use crate::ClerkError;
@@ -240,6 +241,11 @@ impl OpenFile {
     pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>, ClerkError> {
         self.check_mode(self.mode.read)?;
         self.file.seek(&self.core, &self.reader.slot, offset, target)
+    }
+
+    /// Memory for answers of extensions.
+    pub(crate) fn room_for_answers(&self) -> Arc<Spare> {
+        self.core.room_for_answers()
     }
 
     /// Has an extension of the drives that have the bytes do something with a range of the file (CMU-CS-97-118 section 3.4):

@@ -37,7 +37,7 @@ enum State {
     /// A sender has it: it must not change.
     InFlight,
     /// The drive has it, perhaps not durably. `acknowledged` counts answers of this file.
-    Retained { instance: u64, acknowledged: u64, restarts: u64, is_hidden: bool },
+    Retained { instance: u64, acknowledged: u64, restarts: Option<u64>, is_hidden: bool },
 }
 
 #[derive(Debug)]
@@ -78,8 +78,8 @@ impl Piece {
 pub(crate) struct Answer {
     /// Which start of the drive it was.
     pub(crate) instance: u64,
-    /// How often drives were known to have started anew when the bytes were sent.
-    pub(crate) restarts: u64,
+    /// How often drives were known to have started anew when the bytes were sent, if that is known.
+    pub(crate) restarts: Option<u64>,
     /// The bytes are durable.
     pub(crate) durable: bool,
 }
@@ -152,8 +152,16 @@ impl<W: Clone + PartialEq> Pending<W> {
         self.in_flight.len()
     }
 
+    /// The byte after the last one held.
+    pub(crate) fn end_of_all(&self) -> u64 {
+        self.chunks.last_key_value().map_or(0, |(offset, chunk)| offset + chunk.length as u64)
+    }
+
     /// The byte after the last one held that readers are shown.
     pub(crate) fn end(&self) -> u64 {
+        if !self.shows_any() {
+            return 0;
+        }
         let mut backwards = self.chunks.iter().rev();
         let last = backwards.find(|(_, chunk)| !is_hidden(chunk.state));
         last.map_or(0, |(offset, chunk)| offset + chunk.length as u64)
@@ -170,8 +178,8 @@ impl<W: Clone + PartialEq> Pending<W> {
     }
 
     /// Readers are to see what the drive has in the place of all that it has acknowledged; but not where it may have lost that,
-    /// as drives have started anew since, of which there were so many `restarts` by now.
-    pub(crate) fn hide_acknowledged(&mut self, restarts: u64) {
+    /// as drives have started anew since, of which there were so many `restarts` by now, or nobody knows.
+    pub(crate) fn hide_acknowledged(&mut self, restarts: Option<u64>) {
         if self.retained.is_empty() {
             return;
         }
@@ -181,7 +189,7 @@ impl<W: Clone + PartialEq> Pending<W> {
             };
             let mut state = chunk.state;
             if let State::Retained { restarts: then, is_hidden, .. } = &mut state {
-                *is_hidden = *then == restarts;
+                *is_hidden = restarts.is_some() && *then == restarts;
             }
             self.set_state(offset, state);
         }

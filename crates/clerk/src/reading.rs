@@ -25,8 +25,8 @@ struct Plan {
     overlay: Vec<Piece>,
     /// End of all own unflushed bytes: the file is at least that long.
     pending_end: u64,
-    /// Some own bytes are left out, as the drive has them.
-    hides_any: bool,
+    /// Where some own bytes are left out, as the drive has them: how often drives had started anew.
+    hides_since: Option<u64>,
     /// Blocks to be fetched ahead.
     fetches: Vec<(FetchId, u64)>,
     /// The whole answer, when one block that was read ahead holds it.
@@ -126,7 +126,7 @@ impl FileState {
         if inner.show_after_restart(core) {
             inner.forget_read();
         }
-        let hides_any = inner.pending.hides_any();
+        let hides_since = inner.hides_since();
         let size = inner.size();
         let overlay = inner.pending.overlay(range);
         let pending_end = inner.pending.end();
@@ -158,7 +158,7 @@ impl FileState {
         let whole =
             if overlay.is_empty() { take_whole(core, &mut inner, range, now) } else { None };
         let watchers = inner.watchers.clone();
-        Plan { overlay, pending_end, hides_any, fetches, whole, watchers }
+        Plan { overlay, pending_end, hides_since, fetches, whole, watchers }
     }
 
     fn submit_fetches(
@@ -253,14 +253,17 @@ impl FileState {
         plan: &'a Plan,
         range: ByteRange,
     ) -> (Cow<'a, [Piece]>, u64) {
-        if plan.hides_any {
-            let mut inner = self.lock();
-            if inner.show_after_restart(core) {
-                inner.forget_read();
-                return (inner.pending.overlay(range).into(), inner.pending.end());
+        match plan.hides_since {
+            // Somebody else may have noticed it, and all may be sent again by now.
+            Some(restarts) if core.objects.restarts() != Some(restarts) => {
+                let mut inner = self.lock();
+                if inner.show_after_restart(core) {
+                    inner.forget_read();
+                }
+                (inner.pending.overlay(range).into(), inner.pending.end())
             }
+            _ => (plan.overlay.as_slice().into(), plan.pending_end),
         }
-        (plan.overlay.as_slice().into(), plan.pending_end)
     }
 
     /// Fills `into` from blocks read ahead and from the drive, up to the drive's end of the file.

@@ -620,10 +620,10 @@ impl Objects for RemoteDrives {
         striped.and_then(Option::as_ref).map_or(1, StripedDrive::breadth)
     }
 
-    fn restarts(&self) -> u64 {
+    fn restarts(&self) -> Option<u64> {
         let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
         let now: u64 = drives.values().map(|drive| drive.client.restarts()).sum();
-        now + self.restarts.load(Ordering::Relaxed) + self.components.restarts()
+        Some(now + self.restarts.load(Ordering::Relaxed) + self.components.restarts())
     }
 
     fn set_volume(&self, volume: &Volume) {

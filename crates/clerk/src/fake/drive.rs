@@ -41,7 +41,7 @@ pub struct Counters {
     /// Attribute reads.
     pub getattrs: AtomicU64,
     /// Calls under way now.
-    under_way: AtomicU64,
+    pub under_way: AtomicU64,
     /// Most calls that were under way together.
     pub most_under_way: AtomicU64,
 }

@@ -274,7 +274,7 @@ impl Objects for FakeCell {
         1
     }
 
-    fn restarts(&self) -> u64 {
-        self.drives.iter().map(FakeDrive::instance).sum()
+    fn restarts(&self) -> Option<u64> {
+        Some(self.drives.iter().map(FakeDrive::instance).sum())
     }
 }

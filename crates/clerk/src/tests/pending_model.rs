@@ -16,7 +16,7 @@ struct World {
     medium: BTreeMap<u64, u8>,
     instance: u64,
     /// With the instance that was known when it was sent.
-    flying: Vec<(Outgoing<u8>, u64)>,
+    flying: Vec<(Outgoing<u8>, Option<u64>)>,
     random: Random,
 }
 
@@ -41,7 +41,7 @@ impl World {
 
     fn send(&mut self) {
         let taken = self.pending.take_queued();
-        self.flying.extend(taken.map(|outgoing| (outgoing, self.instance)));
+        self.flying.extend(taken.map(|outgoing| (outgoing, Some(self.instance))));
     }
 
     fn answer(&mut self) {
@@ -80,7 +80,7 @@ impl World {
     fn crash(&mut self) {
         self.instance += 1;
         self.memory = self.medium.clone();
-        self.pending.hide_acknowledged(self.instance);
+        self.pending.hide_acknowledged(Some(self.instance));
     }
 
     fn check(&self) {
@@ -118,7 +118,7 @@ fn nothing_written_is_lost_by_any_order_of_events() {
         };
         for _ in 0..400 {
             match world.random.below(17) {
-                16 => world.pending.hide_acknowledged(world.instance),
+                16 => world.pending.hide_acknowledged(Some(world.instance)),
                 0..7 => world.write(),
                 7 => drop(world.pending.seal()),
                 8..11 => world.send(),

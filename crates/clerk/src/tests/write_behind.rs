@@ -183,6 +183,48 @@ fn an_opening_shows_what_others_wrote_over_what_is_not_durable() {
 }
 
 #[test]
+fn whoever_notices_first_that_a_drive_started_anew_all_see_what_it_lost() {
+    let cell = cell(1);
+    let lazy = Settings { flush_after_idle: Duration::from_secs(3600), ..Settings::default() };
+    let clerk = cell.clerk(lazy);
+    let (file, handle) = new_file(&clerk, "f");
+    file.write(0, &[b'a'; 10]).unwrap();
+    clerk.getattr_now(&root(), handle).unwrap();
+    let (again, _) = clerk.open(&root(), handle, OpenMode::READ).unwrap();
+    cell.drive(0).hold_reads(true);
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| {
+            let mut all = [0; 20];
+            let length = again.read(0, &mut all).unwrap();
+            all[..length].to_vec()
+        });
+        eventually("it reads", || cell.drive(0).counters.under_way.load(Ordering::Relaxed) > 0);
+        cell.drive(0).crash();
+        assert_eq!(clerk.getattr_now(&root(), handle).unwrap().size, 10);
+        cell.drive(0).hold_reads(false);
+        assert_eq!(reads.join().unwrap(), [b'a'; 10]);
+    });
+    // So does who looks a name up.
+    clerk.open(&root(), handle, OpenMode::READ).unwrap();
+    cell.drive(0).crash();
+    let told = clerk.lookup(&root(), clerk.root(), &name("f")).unwrap();
+    assert_eq!(told.attributes.size, 10);
+}
+
+#[test]
+fn an_opening_with_older_attributes_leaves_no_length_shorter_than_what_was_written() {
+    let cell = cell(1);
+    let lazy = Settings { flush_after_idle: Duration::from_secs(3600), ..Settings::default() };
+    let clerk = cell.clerk(lazy);
+    let (file, handle) = new_file(&clerk, "f");
+    let told = clerk.lookup(&root(), clerk.root(), &name("f")).unwrap();
+    file.write(0, &[b'a'; 10]).unwrap();
+    clerk.getattr_now(&root(), handle).unwrap();
+    let (again, _) = clerk.open_known(&root(), &told, OpenMode::READ).unwrap();
+    assert_eq!(again.size(), 10);
+}
+
+#[test]
 fn set_times_stand_over_earlier_writes() {
     let cell = cell(1);
     let clerk = cell.clerk(settings());
