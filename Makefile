@@ -1,5 +1,5 @@
 # The two commands of the README, and those that developers use.
-.PHONY: run test bench figures fuzz fsx lint deps tools install uninstall
+.PHONY: run test bench figures fuzz fsx lint deps tools install uninstall FORCE
 
 # Try it: build, start a cell, copy real files in and out, show what happened.
 # `make run FROM=dir` takes your own files.
@@ -51,10 +51,13 @@ uninstall:
 		$(MANDIR)/man1/nasd.1 $(MANDIR)/man8/mount.fuse.nasd.8 $(MANDIR)/man8/umount.fuse.nasd.8)
 	rm -f $(DESTDIR)$(MANDIR)/man1/nasd-*.1
 
-target/release/nasd:
+# cargo knows what is old.
+FORCE:
+
+target/release/nasd: FORCE
 	cargo build --release --locked -p nasd
 
-target/release/libsmas.so:
+target/release/libsmas.so: FORCE
 	cargo build --release --locked -p nasd-smas
 
 # Every row beside its limit, measured in the same run.

@@ -321,7 +321,7 @@ impl ParquetSoFar {
     pub fn finish(self) -> Result<Scanned, ParquetScanError> {
         let (merged, counts) = self.join.finish()?;
         let work = Work { read_bytes: self.read_bytes, ..Work::default() };
-        Ok(Scanned { merged, counts, work })
+        Ok(Scanned { merged, counts, work, first_bad: None })
     }
 }
 

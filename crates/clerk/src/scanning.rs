@@ -61,6 +61,8 @@ pub struct Scanned {
     pub counts: Counts,
     /// How the work was done.
     pub work: Work,
+    /// The number of the first file with records that are none, as far as that is known.
+    pub first_bad: Option<usize>,
 }
 
 /// Where the work of a scan was done.
@@ -89,6 +91,8 @@ pub struct FileScan {
     files: VecDeque<Chunks<ScanJob>>,
     /// Files before that one.
     passed: usize,
+    /// The first one with records that are none.
+    first_bad: Option<usize>,
     join: Join,
     is_over: bool,
     work: Work,
@@ -142,7 +146,7 @@ impl FileScan {
         let join = Join::new(&checked);
         let is_over = join.left() == 0;
         let (files, work) = (VecDeque::new(), Work::default());
-        FileScan { checked, options, files, passed: 0, join, is_over, work }
+        FileScan { checked, options, files, passed: 0, first_bad: None, join, is_over, work }
     }
 
     /// Puts all of a file behind those that there are, as `start` does. One behind what a LIMIT leaves is not looked at.
@@ -223,8 +227,15 @@ impl FileScan {
         chunks.check_uncut()?;
         let is_more = self.join.end_file(chunks.job().file_bytes, give)?;
         self.files.pop_front();
+        self.note_bad();
         self.passed += 1;
         Ok(is_more)
+    }
+
+    fn note_bad(&mut self) {
+        if self.first_bad.is_none() && self.join.bad() > 0 {
+            self.first_bad = Some(self.passed);
+        }
     }
 
     /// What it has come to, after the rest of the rows.
@@ -234,8 +245,9 @@ impl FileScan {
     /// [`FileScanError`].
     pub fn finish(mut self, give: &mut dyn FnMut(&[u8])) -> Result<Scanned, FileScanError> {
         while self.next_rows(give)? {}
+        self.note_bad();
         let (merged, counts) = self.join.finish(give)?;
-        Ok(Scanned { merged, counts, work: self.work })
+        Ok(Scanned { merged, counts, work: self.work, first_bad: self.first_bad })
     }
 
     /// Joins what there is of the next chunk. Tells whether more is needed.

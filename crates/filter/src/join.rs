@@ -78,6 +78,11 @@ impl Join {
         self.left
     }
 
+    /// Records so far that are none.
+    pub fn bad(&self) -> u64 {
+        self.counts.bad.saturating_add(self.seams.counts().2)
+    }
+
     /// Takes what is before the first record of the next piece: gives the row of the record that ends with it. Tells whether
     /// more is needed.
     ///

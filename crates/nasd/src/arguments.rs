@@ -150,6 +150,7 @@ pub enum Command {
     /// Have the drives select from a structured file (CSV, JSON lines, fixed records), or sum it up, by SQL.
     Scan(ScanArguments),
     /// Have the drives search files for lines that match a regular expression; letters as those of grep.
+    #[command(disable_help_flag = true)]
     Grep(GrepArguments),
     /// Tell a mount what will be read, in order, so that it is there when it is.
     Hint(HintArguments),
@@ -249,7 +250,7 @@ pub struct UpArguments {
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
     /// The manager's port in a new cell; drive N gets this plus N. 7300, if not given.
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub base_port: Option<u16>,
     /// How clients of a new cell protect requests and replies: none, integrity-args, integrity-data
     /// (of the arguments too), privacy-data (and integrity of all), privacy-args (and their

@@ -242,6 +242,48 @@ fn several_files_are_scanned_as_one() {
     }
 }
 
+/// Of numbers whose first ones are behind files that have none, or are all integers.
+#[test]
+fn columns_of_several_files_are_guessed_from_several() {
+    let cell = TestCell::start(&CellOptions::default());
+    let wide: Vec<String> = (0..1000).map(|column| format!("{column:0>100}")).collect();
+    let (names, values) = (wide.join(","), vec!["1"; 1000].join(","));
+    for (name, file) in [
+        ("a.csv", "id,v\n"),
+        ("b.csv", "id,v\n1,\n"),
+        ("c.csv", "id,v\n2,9\n"),
+        ("d.csv", "id,v\n3,100.5\n4,20"),
+        ("e.csv", ""),
+        ("wide.csv", &format!("{names}\n{values}\n")),
+        ("also.csv", &format!("{names}\n{values}\n")),
+        ("f.txt", "no records"),
+    ] {
+        fs::write(cell.path(name), file).unwrap();
+    }
+    let files = ["main:/a.csv", "main:/b.csv", "main:/c.csv", "main:/d.csv", "main:/e.csv"];
+    for (query, wanted) in [
+        ("select max(v), count(v), sum(id) from t", "max(v),count(v),sum(id)\n100.5,3,10\n"),
+        ("select id from t where v > 15 order by v limit 5", "id\n4\n3\n"),
+    ] {
+        for files in [&files[..], &files[1..], &files[2..]] {
+            let told = scan(&cell, &[files, &[query]].concat()).0;
+            let missing = files.len() == 3 && query.contains("sum");
+            assert_eq!(
+                told,
+                if missing { wanted.replace(",10\n", ",9\n") } else { wanted.to_owned() }
+            );
+        }
+    }
+    let both = ["main:/wide.csv", "main:/also.csv", "select count(*) from t"];
+    assert_eq!(scan(&cell, &both).0, "count(*)\n2\n");
+    // What is wrong with a file is nobody's matter who wants less.
+    let first = ["main:/c.csv", "main:/f.txt", "select id from t limit 1"];
+    assert_eq!(scan(&cell, &first).0, "id\n2\n");
+    let told = cell.nasd(&["scan", "main:/c.csv", "main:/f.txt", "select id from t"]);
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(!told.status.success() && said.contains("main:/f.txt: its name does not"), "{said}");
+}
+
 #[test]
 fn files_with_other_records_are_not_scanned_together() {
     let cell = TestCell::start(&CellOptions::default());
@@ -260,8 +302,8 @@ fn files_with_other_records_are_not_scanned_together() {
         (&["main:/a.csv", count, "main:/b.csv"], "one query, behind all paths"),
         (&["main:/a.csv", count, "--limit", "1"], "as one text, or by --select"),
         (
-            &["main:/c.jsonl", "main:/d.jsonl", "select more from t"],
-            "no column more: no object in the first lines",
+            &["main:/c.jsonl", "main:/d.jsonl", "select nothing from t"],
+            "no column nothing: no object in the first lines",
         ),
     ] {
         let told = cell.nasd(&[&["scan"], arguments].concat());
@@ -270,10 +312,16 @@ fn files_with_other_records_are_not_scanned_together() {
     }
     let objects = ["main:/c.jsonl", "main:/d.jsonl", count];
     assert_eq!(scan(&cell, &objects).0, "count(*),max(id)\n3,5\n");
+    let objects = ["main:/c.jsonl", "main:/d.jsonl", "select id from t where more"];
+    assert_eq!(scan(&cell, &objects).0, "id\n5\n");
     // Of which the user says what all are.
     let same = ["main:/a.csv", "main:/b.csv", count, "--columns", "id:int,name:text"];
     let (told, said) = scan(&cell, &same);
-    assert!(told == "count(*),max(id)\n1,1\n" && said.contains("passed over: 1"), "{told}{said}");
+    assert!(
+        told == "count(*),max(id)\n1,1\n"
+            && said.contains("passed over: 1, the first in main:/b.csv;"),
+        "{told}{said}"
+    );
 }
 
 /// A drive that is lost is one whose copy is looked at instead.

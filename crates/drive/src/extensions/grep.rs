@@ -97,7 +97,7 @@ fn look_at_all(
                 if let Next::Full(position) = search.end() {
                     return Ok(position);
                 }
-                if at < piece.end() {
+                if at < piece.end() || pace.may_end() && reach.is_to_end_soon() {
                     return Ok(at);
                 }
             }
@@ -150,16 +150,17 @@ mod tests {
         (0..bytes).map(&mut next).collect()
     }
 
-    #[test]
-    fn a_slow_search_that_is_to_end_soon_does_so() {
+    /// Up to where it looks at lines, in pieces of so many bytes, if it is to end from the beginning.
+    fn position_of_end(piece_bytes: usize) -> u64 {
         const BYTES: usize = 4 << 20;
-        let piece = ByteRange::new(0, BYTES as u64);
+        let piece = |at: usize| ByteRange::new(at as u64, piece_bytes as u64);
+        let pieces: Vec<ByteRange> = (0..BYTES).step_by(piece_bytes).map(piece).collect();
         let pattern =
             Pattern { texts: vec!["[ab]*a[ab]{300}[c-e]".to_owned()], ..Pattern::default() };
         let wanted = Wanted { give: Give::Count, ..Wanted::default() };
         let arguments = nasd_xdr::to_bytes(&Request { pattern, wanted });
-        let call = ExtensionCall { pieces: vec![piece], arguments, most: 4 << 20, since: None };
-        let (mut reach, server) = pair(&[piece], BYTES as u64);
+        let (mut reach, server) = pair(&pieces, BYTES as u64);
+        let call = ExtensionCall { pieces, arguments, most: 4 << 20, since: None };
         server.signals.end_soon();
         let (store, name) = object_of(&slow_lines(BYTES), BYTES as u64);
         std::thread::scope(|scope| {
@@ -171,7 +172,16 @@ mod tests {
                 |range: ByteRange| Ok(Bytes(store.read_pieces(name, &[range]).unwrap().segments));
             let end = server.serve(Duration::from_secs(60), read, || Look::GoOn);
             let Some(End::Told(told, _)) = end else { panic!("it tells nothing") };
-            assert!((1..=1 << 20).contains(&told.position), "{}", told.position);
-        });
+            told.position
+        })
+    }
+
+    #[test]
+    fn a_slow_search_that_is_to_end_soon_does_so() {
+        // Also where each piece is looked at whole.
+        for piece_bytes in [4 << 20, 8 << 10] {
+            let position = position_of_end(piece_bytes);
+            assert!((1..=1 << 20).contains(&position), "{position}");
+        }
     }
 }

@@ -124,7 +124,8 @@ fn look_at_all(
                 if let Next::Full(position) = end(answer, at)? {
                     return Ok(position);
                 }
-                if next == Next::Enough || at < piece.end() {
+                let is_to_end = pace.may_end() && reach.is_to_end_soon();
+                if next == Next::Enough || at < piece.end() || is_to_end {
                     return Ok(at);
                 }
             }

@@ -132,7 +132,7 @@ impl Clauses {
             ("FROM first", select.flavor != ast::SelectFlavor::Standard),
             ("a SELECT modifier", select.select_modifiers.is_some()),
             ("a query without FROM", select.from.is_empty()),
-            ("more than one file", select.from.len() > 1),
+            ("more than one name behind FROM", select.from.len() > 1),
         ];
         refuse(&others)?;
         let table = &select.from[0];

@@ -215,7 +215,7 @@ fn refusals() {
         ("SELECT * FROM t ORDER BY 'a' LIMIT 1", "not supported: ORDER BY 'a', a constant"),
         ("SELECT * FROM t ORDER BY a NULLS FIRST LIMIT 1", "not supported: NULLS FIRST"),
         ("SELECT * FROM t LIMIT 1 OFFSET 1", "not supported: OFFSET"),
-        ("SELECT * FROM t, u", "not supported: more than one file"),
+        ("SELECT * FROM t, u", "not supported: more than one name behind FROM"),
         ("SELECT * FROM t JOIN u ON true", "not supported: JOIN"),
         ("SELECT * FROM (SELECT 1)", "not supported: FROM anything but a name"),
         ("SELECT * FROM t TABLESAMPLE (10 ROWS)", "not supported: FROM anything but a name"),

@@ -24,6 +24,9 @@ pub struct GrepArguments {
     /// Tell on the standard error which bytes went over the network.
     #[arg(long)]
     pub stats: bool,
+    /// Print this help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
 }
 
 /// Which lines are selected.
@@ -76,7 +79,7 @@ pub struct ShowingArguments {
     #[arg(short = 'H', long)]
     pub with_filename: bool,
     /// No names of files.
-    #[arg(long, conflicts_with = "with_filename")]
+    #[arg(short = 'h', long, conflicts_with = "with_filename")]
     pub no_filename: bool,
     /// So many lines after each selected one.
     #[arg(short = 'A', long, value_name = "NUMBER")]

@@ -8,9 +8,13 @@ use nasd_filter::{
     Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, Type, guess_columns,
 };
 use std::error::Error;
+use std::sync::Arc;
 
 /// Bytes from which columns are guessed.
 const SAMPLE_BYTES: usize = 1 << 20;
+
+/// Files from which they are guessed, if there are records in these.
+const SAMPLED_FILES: usize = 16;
 
 /// Bytes in which the names of columns are looked for, where they are known.
 const NAMES_BYTES: usize = 64 << 10;
@@ -39,20 +43,20 @@ pub fn kind_of(
     Err(named.failed(&why))
 }
 
-/// What the records of a file are.
+/// What the records of all files are.
 #[derive(Debug)]
 pub struct Found {
     pub format: Format,
     /// Where the columns are guessed from lines of JSON.
     members: Option<Members>,
-    /// Whether the columns are said by the file's first line.
-    is_named_there: bool,
+    /// Whether the columns are guessed from lines of fields, and each file has to have those.
+    is_guessed: bool,
 }
 
 impl Found {
     /// As the user says.
     fn said(format: Format) -> Found {
-        Found { format, members: None, is_named_there: false }
+        Found { format, members: None, is_guessed: false }
     }
 
     /// Why there is no column of a name, if more is known of it.
@@ -64,70 +68,177 @@ impl Found {
     /// of JSON, that is told by the records.
     pub fn check_other(&self, named: &Named, file: &OpenFile) -> Result<(), Box<dyn Error>> {
         let Format::Delimited(lines) = &self.format else { return Ok(()) };
-        if !self.is_named_there {
-            return Ok(());
-        }
-        let (sample, is_whole) = sample(named, file, NAMES_BYTES)?;
-        if sample.is_empty() {
+        if !self.is_guessed {
             return Ok(());
         }
         let Delimited { delimiter, quote, header, ref columns } = *lines;
-        let found = guess_columns(&sample, is_whole, delimiter, quote, header);
-        let are_same = found.len() == columns.len()
-            && found.iter().zip(columns).all(|(found, known)| found.name == known.name);
-        match are_same {
+        let (beginning, is_whole) = sample_with_line(named, file)?;
+        let found = guess_columns(&beginning, is_whole, delimiter, quote, header);
+        match beginning.is_empty() || same_names(&found, columns) {
             true => Ok(()),
             false => Err(named.failed(&OTHER_COLUMNS)),
         }
     }
 }
 
-/// The format of a file whose bytes are records; `None` if it has none to guess it from.
+fn same_names(some: &[Column], others: &[Column]) -> bool {
+    some.len() == others.len() && some.iter().zip(others).all(|(one, other)| one.name == other.name)
+}
+
+/// The format of files whose bytes are records.
 pub fn format_of(
-    named: &Named,
-    file: &OpenFile,
-    format: RecordFormat,
+    beginnings: &mut Beginnings<'_>,
     arguments: &FormatArguments,
-) -> Result<Option<Found>, Box<dyn Error>> {
+) -> Result<Found, Box<dyn Error>> {
     let columns = arguments.columns.as_deref();
-    let told = columns.is_some() || format == RecordFormat::Fixed;
-    if !told && file.size() == 0 {
-        return Ok(None);
-    }
-    let found = match format {
+    let kind = beginnings.kind;
+    match kind {
         RecordFormat::Fixed => {
             let told =
                 columns.ok_or("fixed records need --columns, like id:u32,price:f64,name:text16")?;
-            Found::said(Format::Fixed(Fixed { fields: listed(told, field)? }))
+            Ok(Found::said(Format::Fixed(Fixed { fields: listed(told, field)? })))
         }
         RecordFormat::Jsonl => match columns {
             Some(told) => {
-                Found::said(Format::JsonLines(JsonLines { columns: listed(told, member)? }))
+                let columns = listed(told, member)?;
+                Ok(Found::said(Format::JsonLines(JsonLines { columns })))
             }
-            None => of_members(named, Members::of(&sample(named, file, SAMPLE_BYTES)?.0))?,
+            None => of_members(beginnings.first(), Members::of(&beginnings.lines(None)?.0)),
         },
-        RecordFormat::Parquet => {
-            return Err("what a Parquet file has is no matter of its bytes".into());
-        }
+        RecordFormat::Parquet => Err("what a Parquet file has is no matter of its bytes".into()),
         RecordFormat::Csv | RecordFormat::Tsv => {
-            let delimiter = delimiter(arguments, format)?;
+            let delimiter = delimiter(arguments, kind)?;
             let (quote, header) = (Some(b'"'), !arguments.no_header);
-            let (columns, is_named_there) = match columns {
-                Some(told) => (listed(told, column)?, false),
+            let is_guessed = columns.is_none();
+            let columns = match columns {
+                Some(told) => listed(told, column)?,
                 None => {
-                    let (sample, is_whole) = sample(named, file, SAMPLE_BYTES)?;
-                    (guess_columns(&sample, is_whole, delimiter, quote, header), true)
+                    let names = |line: &[u8]| guess_columns(line, true, delimiter, quote, true);
+                    let names: &Names<'_> = &names;
+                    let (sample, is_whole) = beginnings.lines(header.then_some(names))?;
+                    guess_columns(&sample, is_whole, delimiter, quote, header)
                 }
             };
             if columns.is_empty() {
                 let why = "no columns are to be found in its first lines: say --columns";
-                return Err(named.failed(&why));
+                return Err(beginnings.first().failed(&why));
             }
             let format = Format::Delimited(Delimited { delimiter, quote, header, columns });
-            Found { format, members: None, is_named_there }
+            Ok(Found { format, members: None, is_guessed })
         }
-    };
-    Ok(Some(found))
+    }
+}
+
+/// The columns that a first line names.
+type Names<'n> = dyn Fn(&[u8]) -> Vec<Column> + 'n;
+
+/// Files of one kind that are opened as far as they are needed to find out what their records are.
+pub struct Beginnings<'f> {
+    pub kind: RecordFormat,
+    files: &'f [Named],
+    arguments: &'f FormatArguments,
+    /// The first ones.
+    opened: Vec<Arc<OpenFile>>,
+}
+
+impl<'f> Beginnings<'f> {
+    /// Of files, of which the first one is open.
+    pub fn new(
+        files: &'f [Named],
+        first: Arc<OpenFile>,
+        arguments: &'f FormatArguments,
+    ) -> Result<Beginnings<'f>, Box<dyn Error>> {
+        let kind = kind_of(&files[0], &first, arguments)?;
+        Ok(Beginnings { kind, files, arguments, opened: vec![first] })
+    }
+
+    /// The files that were opened.
+    pub fn into_opened(self) -> Vec<Arc<OpenFile>> {
+        self.opened
+    }
+
+    fn first(&self) -> &'f Named {
+        &self.files[0]
+    }
+
+    fn open(&mut self, index: usize) -> Result<Arc<OpenFile>, Box<dyn Error>> {
+        if let Some(file) = self.opened.get(index) {
+            return Ok(Arc::clone(file));
+        }
+        let named = &self.files[index];
+        let file = named.open()?;
+        check_kind(self.kind, named, &file, self.arguments)?;
+        self.opened.push(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// The first lines as if all files were one, from a few files at least and as far as there are records; and whether that is all of them.
+    /// Where a line with the names of columns begins each, it is there once.
+    fn lines(&mut self, names: Option<&Names<'_>>) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
+        let (mut lines, mut known, mut is_whole) = (Vec::new(), None, true);
+        for index in 0..self.files.len() {
+            let has_records = lines.len() > known.as_ref().map_or(0, |(bytes, _)| *bytes);
+            if lines.len() >= SAMPLE_BYTES || index >= SAMPLED_FILES && has_records || !is_whole {
+                is_whole = false;
+                break;
+            }
+            let (file, named) = match self.open(index) {
+                Ok(file) => (file, &self.files[index]),
+                // It is told when it is its turn, if that comes.
+                Err(_) if has_records => return Ok((lines, false)),
+                Err(error) => return Err(error),
+            };
+            let beginning;
+            (beginning, is_whole) = sample(named, &file, SAMPLE_BYTES - lines.len())?;
+            if !lines.is_empty() && !lines.ends_with(b"\n") {
+                lines.push(b'\n');
+            }
+            let names = names.filter(|_| !beginning.is_empty());
+            let Some(names) = names else {
+                lines.extend_from_slice(&beginning);
+                continue;
+            };
+            let (line, records) = first_line(&beginning);
+            match &known {
+                None => {
+                    known = Some((line.len(), names(line)));
+                    lines.extend_from_slice(&beginning);
+                }
+                Some((_, known)) => {
+                    let whole = sample_with_line(named, &file)?.0;
+                    if !same_names(&names(first_line(&whole).0), known) {
+                        self.opened.truncate(index);
+                        let told = Err(named.failed(&OTHER_COLUMNS));
+                        return if has_records { Ok((lines, false)) } else { told };
+                    }
+                    lines.extend_from_slice(records);
+                }
+            }
+        }
+        match lines.is_empty() {
+            true => {
+                let why = "it is empty, so that no columns are to be found: say --columns";
+                Err(self.first().failed(&why))
+            }
+            false => Ok((lines, is_whole)),
+        }
+    }
+}
+
+/// Fails if the records of a file are written in another way than those of the first.
+pub fn check_kind(
+    kind: RecordFormat,
+    named: &Named,
+    file: &OpenFile,
+    arguments: &FormatArguments,
+) -> Result<(), Box<dyn Error>> {
+    match kind_of(named, file, arguments)? == kind {
+        true => Ok(()),
+        false => {
+            let why = "its records are not written as those of the first file: scan it by itself, or say --format";
+            Err(named.failed(&why))
+        }
+    }
 }
 
 fn of_members(named: &Named, mut members: Members) -> Result<Found, Box<dyn Error>> {
@@ -142,7 +253,7 @@ fn of_members(named: &Named, mut members: Members) -> Result<Found, Box<dyn Erro
         return Err(named.failed(&why));
     }
     let format = Format::JsonLines(JsonLines { columns });
-    Ok(Found { format, members: Some(members), is_named_there: false })
+    Ok(Found { format, members: Some(members), is_guessed: false })
 }
 
 fn by_name(path: &str) -> Option<RecordFormat> {
@@ -163,6 +274,21 @@ fn delimiter(arguments: &FormatArguments, format: RecordFormat) -> Result<u8, St
         }
         (None, RecordFormat::Tsv) => Ok(b'\t'),
         (None, _) => Ok(b','),
+    }
+}
+
+/// A line with its end, and what is behind it.
+fn first_line(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    bytes.split_at(end.map_or(bytes.len(), |at| at + 1))
+}
+
+/// A beginning in which the first line is whole, but for one that is as long as all that is looked at; and whether that is all.
+fn sample_with_line(named: &Named, file: &OpenFile) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
+    let (beginning, is_whole) = sample(named, file, NAMES_BYTES)?;
+    match is_whole || beginning.contains(&b'\n') {
+        true => Ok((beginning, is_whole)),
+        false => sample(named, file, SAMPLE_BYTES),
     }
 }
 

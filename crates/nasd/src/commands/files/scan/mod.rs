@@ -85,7 +85,7 @@ impl Asked<'_> {
         let (mut scanned, groups) = source.scan(shown.checked, take)?;
         shown.query.arrangement.arrange(&mut scanned.merged);
         let ended = Ended { scanned, groups, seconds: begun.elapsed().as_secs_f64() };
-        tell(arguments, &ended);
+        tell(arguments, &ended, source);
         Ok(ended)
     }
 }
@@ -113,7 +113,7 @@ fn plan(
 }
 
 /// What people should know, on the standard error.
-fn tell(arguments: &ScanArguments, ended: &Ended) {
+fn tell(arguments: &ScanArguments, ended: &Ended, source: &Source<'_>) {
     let Ended { scanned, groups, seconds } = ended;
     let counts = scanned.counts;
     if counts.bad > 0 {
@@ -123,7 +123,9 @@ fn tell(arguments: &ScanArguments, ended: &Ended) {
                 "they are not of the form that was said, or guessed from the first lines: see --columns"
             }
         };
-        note!("nasd: records passed over: {}; {why}", counts.bad);
+        let first = scanned.first_bad.and_then(|index| source.path_of_several(index));
+        let first = first.map_or(String::new(), |path| format!(", the first in {path}"));
+        note!("nasd: records passed over: {}{first}; {why}", counts.bad);
     }
     if arguments.stats {
         let work = scanned.work;

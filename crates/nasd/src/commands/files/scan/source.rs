@@ -1,18 +1,21 @@
 //! What is scanned: files whose bytes are records, or files of columns.
 
 use super::bounds;
-use super::columns::{self, Found};
+use super::columns::{self, Beginnings, Found};
 use super::files::Named;
 use super::parquet::Parquet;
 use crate::arguments::{RecordFormat, ScanArguments};
 use nasd_clerk::{FileScan, FileScanError, OpenFile, ScanOptions, Scanned};
 use nasd_filter::sql::{self, Query, SqlError};
-use nasd_filter::{Checked, Format};
+use nasd_filter::{Checked, Columns, Delimited, Format, JsonLines};
 use std::error::Error;
 use std::sync::Arc;
 
 /// Files whose records are looked at before their turn comes, so that the drives of several are at work.
 const AHEAD: usize = 4;
+
+/// Columns that are named where there is none of some name.
+const MOST_NAMES: usize = 20;
 
 /// Some files, at least one, and what the records of all are.
 pub struct Source<'a> {
@@ -44,29 +47,21 @@ impl<'a> Source<'a> {
         files: Vec<Named>,
         arguments: &'a ScanArguments,
     ) -> Result<Source<'a>, Box<dyn Error>> {
-        let told = &arguments.format;
         let first = files[0].open()?;
-        let kind = columns::kind_of(&files[0], &first, told)?;
-        let mut opened = vec![Arc::clone(&first)];
+        let mut beginnings = Beginnings::new(&files, Arc::clone(&first), &arguments.format)?;
+        let kind = beginnings.kind;
         let found = match kind {
             RecordFormat::Parquet => What::Columns(parquet(&files[0], first, arguments)?),
-            _ => {
-                let mut found = columns::format_of(&files[0], &first, kind, told)?;
-                // Those that are empty tell nothing.
-                for named in &files[1..] {
-                    if found.is_some() {
-                        break;
-                    }
-                    let file = named.open()?;
-                    check_kind(kind, named, &file, arguments)?;
-                    found = columns::format_of(named, &file, kind, told)?;
-                    opened.push(file);
-                }
-                let why = "it is empty, so that no columns are to be found: say --columns";
-                What::Records(found.ok_or_else(|| files[0].failed(&why))?)
-            }
+            _ => What::Records(columns::format_of(&mut beginnings, &arguments.format)?),
         };
+        let opened = beginnings.into_opened();
         Ok(Source { arguments, files, opened, kind, found })
+    }
+
+    /// The path of one of several files.
+    pub fn path_of_several(&self, index: usize) -> Option<&str> {
+        let named = self.files.get(index).filter(|_| self.files.len() > 1);
+        named.map(|named| named.path.as_str())
     }
 
     /// The program of a query, and what the records are.
@@ -108,7 +103,7 @@ impl<'a> Source<'a> {
                 let mut next = || {
                     let Some(named) = others.next() else { return Ok(None) };
                     let file = named.open()?;
-                    check_kind(self.kind, named, &file, self.arguments)?;
+                    columns::check_kind(self.kind, named, &file, &self.arguments.format)?;
                     let other = parquet(named, file, self.arguments)?;
                     match other.format() == first.format() {
                         true => Ok(Some((named, other))),
@@ -133,18 +128,31 @@ impl<'a> Source<'a> {
             other => other.to_string(),
         };
         let mut scan = FileScan::of_none(checked, ScanOptions { here: self.arguments.here });
-        let (mut taker, mut next) = (Taker::new(take), 0);
+        let (mut taker, mut next, mut failed) = (Taker::new(take), 0, None);
         loop {
-            while scan.under_way() < AHEAD && !scan.is_over() && next < self.files.len() {
-                let file = self.records_of(next, found)?;
-                scan.add(file).map_err(|error| self.files[next].failed(&told(error)))?;
+            while scan.under_way() < AHEAD
+                && !scan.is_over()
+                && failed.is_none()
+                && next < self.files.len()
+            {
+                let added = self.records_of(next, found).and_then(|file| {
+                    scan.add(file).map_err(|error| self.files[next].failed(&told(error)))
+                });
+                // What is wrong with a file ahead is told when it is its turn, if that comes.
+                failed = added.err();
                 next += 1;
+            }
+            if scan.under_way() == 0
+                && let Some(error) = failed.take()
+            {
+                return Err(error);
             }
             let named = &self.files[scan.passed().min(self.files.len() - 1)];
             let more = scan.next_rows(&mut |rows| taker.take(rows));
             let more = more.map_err(|error| named.failed(&told(error)))?;
             taker.check()?;
-            if !more && (scan.is_over() || next == self.files.len()) {
+            let are_all = next == self.files.len() && failed.is_none();
+            if !more && (scan.is_over() || are_all) {
                 break;
             }
         }
@@ -160,25 +168,9 @@ impl<'a> Source<'a> {
         }
         let named = &self.files[index];
         let file = named.open()?;
-        check_kind(self.kind, named, &file, self.arguments)?;
+        columns::check_kind(self.kind, named, &file, &self.arguments.format)?;
         found.check_other(named, &file)?;
         Ok(file)
-    }
-}
-
-/// Fails if the records of a file are written in another way than those of the first.
-fn check_kind(
-    kind: RecordFormat,
-    named: &Named,
-    file: &OpenFile,
-    arguments: &ScanArguments,
-) -> Result<(), Box<dyn Error>> {
-    match columns::kind_of(named, file, &arguments.format)? == kind {
-        true => Ok(()),
-        false => {
-            let why = "its records are not written as those of the first file: scan it by itself, or say --format";
-            Err(named.failed(&why))
-        }
     }
 }
 
@@ -201,9 +193,25 @@ fn parse(
     why_not: impl Fn(&str) -> Option<String>,
 ) -> Result<Query, String> {
     sql::parse(text, format).map_err(|error| match &error {
-        SqlError::NoSuchColumn(name) => why_not(name).unwrap_or_else(|| error.to_string()),
+        SqlError::NoSuchColumn(name) => {
+            why_not(name).unwrap_or_else(|| format!("{error}: there are {}", names(format)))
+        }
         error => error.to_string(),
     })
+}
+
+/// The columns that there are, the first ones if they are many.
+fn names(format: &Format) -> String {
+    let names: Vec<&str> = match format {
+        Format::Fixed(fixed) => fixed.fields.iter().map(|field| field.name.as_str()).collect(),
+        Format::Delimited(Delimited { columns, .. })
+        | Format::JsonLines(JsonLines { columns })
+        | Format::Columns(Columns { columns }) => {
+            columns.iter().map(|column| column.name.as_str()).collect()
+        }
+    };
+    let more = if names.len() > MOST_NAMES { " and others" } else { "" };
+    format!("{}{more}", names[..names.len().min(MOST_NAMES)].join(", "))
 }
 
 /// What is done with rows, which may be refused.
