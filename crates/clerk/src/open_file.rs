@@ -243,6 +243,11 @@ impl OpenFile {
         self.file.seek(&self.core, &self.reader.slot, offset, target)
     }
 
+    /// Whether a file of so many bytes is rather read than scanned by drives.
+    pub(crate) fn is_rather_read(&self, bytes: u64) -> bool {
+        bytes <= self.core.settings.read_to_scan_bytes
+    }
+
     /// Memory for answers of extensions.
     pub(crate) fn room_for_answers(&self) -> Arc<Spare> {
         self.core.room_for_answers()

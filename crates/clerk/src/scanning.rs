@@ -170,7 +170,8 @@ impl FileScan {
             Program::Aggregate(_) | Program::Top(_) => PARTIAL,
         };
         let job = ScanJob::new(self.checked.clone(), file_bytes);
-        let chunks = Chunks::start((file, file_bytes), job, sizes, self.options.here);
+        let here = self.options.here || file.is_rather_read(file_bytes);
+        let chunks = Chunks::start((file, file_bytes), job, sizes, here);
         self.files.push_back(chunks.map_err(|error| FileScanError::Thread(error.to_string()))?);
         Ok(())
     }

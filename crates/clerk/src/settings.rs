@@ -31,6 +31,8 @@ pub struct Settings {
     pub read_ahead_bytes: usize,
     /// Requests that may be in flight to one drive for write-behind, and as many for read-ahead.
     pub requests_per_drive: usize,
+    /// Files of up to so many bytes are read by scans: to ask drives would take as long.
+    pub read_to_scan_bytes: u64,
     /// Whether to have a session with the manager: for locks between clients, and so that files
     /// that others remove stay while they are open here. Short commands need none.
     pub session: bool,
@@ -46,6 +48,7 @@ impl Default for Settings {
             flush_after_idle: Duration::from_secs(1),
             read_ahead_bytes: 64 << 20,
             requests_per_drive: 4,
+            read_to_scan_bytes: 16 << 10,
             session: true,
         }
     }

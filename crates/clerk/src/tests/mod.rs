@@ -31,6 +31,7 @@ pub(super) fn settings() -> Settings {
         unflushed_bytes_per_drive: 4 << 20,
         flush_after_bytes: 1 << 20,
         flush_after_idle: Duration::from_millis(50),
+        read_to_scan_bytes: 0,
         ..Settings::default()
     }
 }
