@@ -51,14 +51,15 @@ uninstall:
 		$(MANDIR)/man1/nasd.1 $(MANDIR)/man8/mount.fuse.nasd.8 $(MANDIR)/man8/umount.fuse.nasd.8)
 	rm -f $(DESTDIR)$(MANDIR)/man1/nasd-*.1
 
-# cargo knows what is old.
+# cargo knows what is old. Who installs for all what he has built as himself may have no cargo then, and is to leave nothing in his tree.
 FORCE:
+MAY_BUILD = command -v cargo >/dev/null && { [ "$$(id -u)" != 0 ] || [ "$$(stat -c %u .)" = 0 ]; }
 
 target/release/nasd: FORCE
-	cargo build --release --locked -p nasd
+	if { $(MAY_BUILD); } || [ ! -e $@ ]; then cargo build --release --locked -p nasd; fi
 
 target/release/libsmas.so: FORCE
-	cargo build --release --locked -p nasd-smas
+	if { $(MAY_BUILD); } || [ ! -e $@ ]; then cargo build --release --locked -p nasd-smas; fi
 
 # Every row beside its limit, measured in the same run.
 bench: deps

@@ -235,11 +235,14 @@ impl Clerk {
                 && let Some(caller) = inner.last_writer()
             {
                 // Somebody has cut the file, or the manager was told so by a drive that has started anew, of which nobody knows here.
+                let answers = inner.answers();
                 drop(inner);
                 let told = self.core.getattr_from_servers(&caller, entry.handle, Duration::ZERO);
-                entry.attributes.size =
-                    told.map_or(entry.attributes.size, |(attributes, _)| attributes.size);
                 inner = file.lock();
+                if let Ok((attributes, _)) = told {
+                    entry.attributes.size = attributes.size;
+                    inner.note_size(attributes.size, answers);
+                }
                 inner.show_after_restart(&self.core);
             }
             let own_end = if appended { inner.size() } else { inner.pending.end() };
@@ -661,8 +664,9 @@ impl Clerk {
                 inner.hinted.note(version);
             }
         }
-        if inner.pending.is_empty() {
-            let answers = inner.answers();
+        if !inner.pending.shows_any() {
+            // Attributes may be older than what is hidden, which was written since.
+            let answers = if inner.pending.hides_any() { u64::MAX } else { inner.answers() };
             inner.note_size(entry.attributes.size, answers);
         }
         drop(inner);

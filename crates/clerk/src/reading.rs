@@ -35,6 +35,16 @@ struct Plan {
     watchers: Vec<Weak<HintStream>>,
 }
 
+/// Own unflushed bytes of a range, as in [`Plan`].
+struct Own<'a> {
+    overlay: Cow<'a, [Piece]>,
+    end: u64,
+    hides_since: Option<u64>,
+}
+
+/// So often a range is read at the most while drives start anew.
+const MOST_READS: usize = 4;
+
 /// Bytes that lie together.
 enum Whole {
     Ahead(Slice),
@@ -51,6 +61,11 @@ impl Whole {
 }
 
 impl Plan {
+    fn own(&self) -> Own<'_> {
+        let overlay = self.overlay.as_slice().into();
+        Own { overlay, end: self.pending_end, hides_since: self.hides_since }
+    }
+
     /// So many bytes of a range were read; those that are lacking are behind the end of the file.
     fn tell_watchers(&self, handle: FileHandle, range: ByteRange, filled: usize) {
         let is_at_end = (filled as u64) < range.length;
@@ -225,12 +240,21 @@ impl FileState {
         into: &mut [u8],
     ) -> Result<usize, ClerkError> {
         let length = into.len();
-        let mut filled = if covers(&plan.overlay, range) {
-            length
-        } else {
-            self.fill(core, reader, range.offset, into)?
-        };
-        let (overlay, pending_end) = self.overlay(core, plan, range);
+        let (mut filled, mut own) = (0, plan.own());
+        for _ in 0..MOST_READS {
+            filled = match covers(&own.overlay, range) {
+                true => length,
+                false => self.fill(core, reader, range.offset, into)?,
+            };
+            // What a drive has lost by then may be sent again already: it is looked at anew, and read again.
+            match own.hides_since {
+                Some(restarts) if core.objects.restarts() != Some(restarts) => {
+                    own = self.own_again(core, range);
+                }
+                _ => break,
+            }
+        }
+        let Own { overlay, end: pending_end, .. } = own;
         let pending_length = pending_end.saturating_sub(range.offset);
         let end = filled.max(usize::try_from(pending_length).unwrap_or(usize::MAX).min(length));
         // Between the drive's end of the file and our own there is a hole.
@@ -246,24 +270,14 @@ impl FileState {
         Ok(filled)
     }
 
-    /// What was written here of a range that was read meanwhile from drives, which may have started anew; and where all of that ends.
-    fn overlay<'a>(
-        &self,
-        core: &Core,
-        plan: &'a Plan,
-        range: ByteRange,
-    ) -> (Cow<'a, [Piece]>, u64) {
-        match plan.hides_since {
-            // Somebody else may have noticed it, and all may be sent again by now.
-            Some(restarts) if core.objects.restarts() != Some(restarts) => {
-                let mut inner = self.lock();
-                if inner.show_after_restart(core) {
-                    inner.forget_read();
-                }
-                (inner.pending.overlay(range).into(), inner.pending.end())
-            }
-            _ => (plan.overlay.as_slice().into(), plan.pending_end),
+    /// What was written here, as of now, after a drive was found to have started anew.
+    fn own_again(&self, core: &Core, range: ByteRange) -> Own<'static> {
+        let mut inner = self.lock();
+        if inner.show_after_restart(core) {
+            inner.forget_read();
         }
+        let (overlay, end) = (inner.pending.overlay(range).into(), inner.pending.end());
+        Own { overlay, end, hides_since: inner.hides_since() }
     }
 
     /// Fills `into` from blocks read ahead and from the drive, up to the drive's end of the file.

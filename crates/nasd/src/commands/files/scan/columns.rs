@@ -25,6 +25,8 @@ const PARQUET: &[u8] = b"PAR1";
 /// What is wrong with a file that can't be scanned with the first one.
 pub const OTHER_COLUMNS: &str = "its columns are not those of the first file: scan it by itself";
 
+const NO_COLUMNS: &str = "no columns are to be found in its first lines: say --columns";
+
 /// How the records of a file are written.
 pub fn kind_of(
     named: &Named,
@@ -64,17 +66,17 @@ impl Found {
         Some(self.members.as_ref()?.why_not(name))
     }
 
-    /// Fails if another file has other columns: the same program would mean something else there. Of what the user has said, and of lines
-    /// of JSON, that is told by the records.
+    /// Fails if another file has other columns: the same program would mean something else there. Of what the user has said, of lines
+    /// of JSON, and where no line names columns, that is told by the records.
     pub fn check_other(&self, named: &Named, file: &OpenFile) -> Result<(), Box<dyn Error>> {
         let Format::Delimited(lines) = &self.format else { return Ok(()) };
-        if !self.is_guessed {
+        if !self.is_guessed || !lines.header {
             return Ok(());
         }
-        let Delimited { delimiter, quote, header, ref columns } = *lines;
-        let (beginning, is_whole) = sample_with_line(named, file)?;
-        let found = guess_columns(&beginning, is_whole, delimiter, quote, header);
-        match beginning.is_empty() || same_names(&found, columns) {
+        let Delimited { delimiter, quote, ref columns, .. } = *lines;
+        let found = beginning_with_line(named, file)?.0;
+        let names = guess_columns(first_line(&found).0, true, delimiter, quote, true);
+        match found.is_empty() || same_names(&names, columns) {
             true => Ok(()),
             false => Err(named.failed(&OTHER_COLUMNS)),
         }
@@ -103,7 +105,10 @@ pub fn format_of(
                 let columns = listed(told, member)?;
                 Ok(Found::said(Format::JsonLines(JsonLines { columns })))
             }
-            None => of_members(beginnings.first(), Members::of(&beginnings.lines(None)?.0)),
+            None => {
+                let sample = beginnings.sample(None)?;
+                of_members(beginnings.of(&sample), Members::of(&sample.lines))
+            }
         },
         RecordFormat::Parquet => Err("what a Parquet file has is no matter of its bytes".into()),
         RecordFormat::Csv | RecordFormat::Tsv => {
@@ -115,14 +120,15 @@ pub fn format_of(
                 None => {
                     let names = |line: &[u8]| guess_columns(line, true, delimiter, quote, true);
                     let names: &Names<'_> = &names;
-                    let (sample, is_whole) = beginnings.lines(header.then_some(names))?;
-                    guess_columns(&sample, is_whole, delimiter, quote, header)
+                    let sample = beginnings.sample(header.then_some(names))?;
+                    let (lines, is_whole) = (&sample.lines, !sample.is_cut);
+                    let columns = guess_columns(lines, is_whole, delimiter, quote, header);
+                    if columns.is_empty() {
+                        return Err(beginnings.of(&sample).failed(&NO_COLUMNS));
+                    }
+                    columns
                 }
             };
-            if columns.is_empty() {
-                let why = "no columns are to be found in its first lines: say --columns";
-                return Err(beginnings.first().failed(&why));
-            }
             let format = Format::Delimited(Delimited { delimiter, quote, header, columns });
             Ok(Found { format, members: None, is_guessed })
         }
@@ -157,8 +163,9 @@ impl<'f> Beginnings<'f> {
         self.opened
     }
 
-    fn first(&self) -> &'f Named {
-        &self.files[0]
+    /// The first file that is in a sample.
+    fn of(&self, sample: &Sample) -> &'f Named {
+        &self.files[sample.first.unwrap_or(0)]
     }
 
     fn open(&mut self, index: usize) -> Result<Arc<OpenFile>, Box<dyn Error>> {
@@ -172,56 +179,101 @@ impl<'f> Beginnings<'f> {
         Ok(file)
     }
 
-    /// The first lines as if all files were one, from a few files at least and as far as there are records; and whether that is all of them.
-    /// Where a line with the names of columns begins each, it is there once.
-    fn lines(&mut self, names: Option<&Names<'_>>) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
-        let (mut lines, mut known, mut is_whole) = (Vec::new(), None, true);
+    /// The first lines as if all files were one, from a few files at least and as far as there are records. Where a line with the names of
+    /// columns begins each, it is there once.
+    fn sample(&mut self, names: Option<&Names<'_>>) -> Result<Sample, Box<dyn Error>> {
+        let mut sample = Sample::default();
         for index in 0..self.files.len() {
-            let has_records = lines.len() > known.as_ref().map_or(0, |(bytes, _)| *bytes);
-            if lines.len() >= SAMPLE_BYTES || index >= SAMPLED_FILES && has_records || !is_whole {
-                is_whole = false;
+            if sample.is_enough(index) {
                 break;
             }
-            let (file, named) = match self.open(index) {
-                Ok(file) => (file, &self.files[index]),
+            match self.add_to(&mut sample, index, names) {
+                Ok(()) => {}
                 // It is told when it is its turn, if that comes.
-                Err(_) if has_records => return Ok((lines, false)),
+                Err(_) if sample.has_records => {
+                    self.opened.truncate(index);
+                    break;
+                }
                 Err(error) => return Err(error),
-            };
-            let beginning;
-            (beginning, is_whole) = sample(named, &file, SAMPLE_BYTES - lines.len())?;
-            if !lines.is_empty() && !lines.ends_with(b"\n") {
-                lines.push(b'\n');
-            }
-            let names = names.filter(|_| !beginning.is_empty());
-            let Some(names) = names else {
-                lines.extend_from_slice(&beginning);
-                continue;
-            };
-            let (line, records) = first_line(&beginning);
-            match &known {
-                None => {
-                    known = Some((line.len(), names(line)));
-                    lines.extend_from_slice(&beginning);
-                }
-                Some((_, known)) => {
-                    let whole = sample_with_line(named, &file)?.0;
-                    if !same_names(&names(first_line(&whole).0), known) {
-                        self.opened.truncate(index);
-                        let told = Err(named.failed(&OTHER_COLUMNS));
-                        return if has_records { Ok((lines, false)) } else { told };
-                    }
-                    lines.extend_from_slice(records);
-                }
             }
         }
-        match lines.is_empty() {
+        match sample.lines.is_empty() {
             true => {
                 let why = "it is empty, so that no columns are to be found: say --columns";
-                Err(self.first().failed(&why))
+                Err(self.files[0].failed(&why))
             }
-            false => Ok((lines, is_whole)),
+            false => Ok(sample),
         }
+    }
+
+    /// Puts the beginning of a file behind what there is.
+    fn add_to(
+        &mut self,
+        sample: &mut Sample,
+        index: usize,
+        names: Option<&Names<'_>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let (file, named) = (self.open(index)?, &self.files[index]);
+        let room = SAMPLE_BYTES - sample.lines.len();
+        let (beginning, is_whole) = beginning(named, &file, room)?;
+        if beginning.is_empty() {
+            return Ok(());
+        }
+        let Some(names) = names else {
+            sample.push(index, &beginning, is_whole);
+            sample.has_records = true;
+            return Ok(());
+        };
+        let (line, records) = first_line(&beginning);
+        match &sample.names {
+            None => {
+                sample.names = Some(names(line));
+                sample.push(index, &beginning, is_whole);
+            }
+            Some(known) => {
+                let whole = beginning_with_line(named, &file)?.0;
+                if !same_names(&names(first_line(&whole).0), known) {
+                    return Err(named.failed(&OTHER_COLUMNS));
+                }
+                sample.push(index, records, is_whole);
+            }
+        }
+        sample.has_records |= !records.is_empty();
+        Ok(())
+    }
+}
+
+/// The first lines of some files.
+#[derive(Default)]
+struct Sample {
+    lines: Vec<u8>,
+    /// The last one is cut.
+    is_cut: bool,
+    /// The columns that the first line of each file names.
+    names: Option<Vec<Column>>,
+    /// There is more than those.
+    has_records: bool,
+    /// The first file with some.
+    first: Option<usize>,
+}
+
+impl Sample {
+    /// Whether another file is not needed.
+    fn is_enough(&self, files: usize) -> bool {
+        let are_many = files >= SAMPLED_FILES && self.has_records;
+        self.is_cut || are_many || self.lines.len() >= SAMPLE_BYTES
+    }
+
+    fn push(&mut self, index: usize, lines: &[u8], is_whole: bool) {
+        self.first.get_or_insert(index);
+        self.is_cut = !is_whole;
+        if lines.is_empty() {
+            return;
+        }
+        if !self.lines.is_empty() && !self.lines.ends_with(b"\n") {
+            self.lines.push(b'\n');
+        }
+        self.lines.extend_from_slice(lines);
     }
 }
 
@@ -245,7 +297,7 @@ fn of_members(named: &Named, mut members: Members) -> Result<Found, Box<dyn Erro
     let columns = std::mem::take(&mut members.columns);
     if columns.is_empty() {
         let why = match members.has_objects {
-            true => "no columns are to be found in its first lines: say --columns",
+            true => NO_COLUMNS,
             false => {
                 "none of its first lines is a JSON object: each record is one, in a line by itself"
             }
@@ -284,16 +336,20 @@ fn first_line(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// A beginning in which the first line is whole, but for one that is as long as all that is looked at; and whether that is all.
-fn sample_with_line(named: &Named, file: &OpenFile) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
-    let (beginning, is_whole) = sample(named, file, NAMES_BYTES)?;
-    match is_whole || beginning.contains(&b'\n') {
-        true => Ok((beginning, is_whole)),
-        false => sample(named, file, SAMPLE_BYTES),
+fn beginning_with_line(named: &Named, file: &OpenFile) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
+    let (found, is_whole) = beginning(named, file, NAMES_BYTES)?;
+    match is_whole || found.contains(&b'\n') {
+        true => Ok((found, is_whole)),
+        false => beginning(named, file, SAMPLE_BYTES),
     }
 }
 
 /// So many bytes of the beginning of the file, and whether that is all.
-fn sample(named: &Named, file: &OpenFile, bytes: usize) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
+fn beginning(
+    named: &Named,
+    file: &OpenFile,
+    bytes: usize,
+) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
     let mut sample = vec![0; bytes];
     let length = file.read(0, &mut sample).map_err(|error| named.failed(&error))?;
     sample.truncate(length);
