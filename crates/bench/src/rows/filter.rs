@@ -37,7 +37,7 @@ impl Asked {
             _ => (100, 1_000_000_000),
         };
         let percent = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(100);
-        Asked { has_link: words.get(1) == Some(&"link"), percent, record_bytes, file_bytes }
+        Asked { has_link: words.get(1) == Some(&"select"), percent, record_bytes, file_bytes }
     }
 }
 
@@ -248,5 +248,27 @@ impl Filtered {
         let seconds = said.rsplit_once(" in ").and_then(|(_, rest)| rest.split_once(" s"));
         let seconds = seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)?;
         Ok((seconds, said))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_whether_there_is_a_link_and_what_is_selected() {
+        for (name, has_link, percent, record_bytes, file_bytes) in [
+            ("filter-select-25", true, 25, 100, 1_000_000_000),
+            ("filter-select-1-small", true, 1, 20, 100_000_000),
+            ("filter-local-100-large", false, 100, 1000, 100_000_000),
+        ] {
+            let asked = Asked::of(name);
+            assert_eq!((asked.has_link, asked.percent), (has_link, percent), "{name}");
+            assert_eq!(
+                (asked.record_bytes, asked.file_bytes),
+                (record_bytes, file_bytes),
+                "{name}"
+            );
+        }
     }
 }
