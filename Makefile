@@ -73,7 +73,7 @@ figures: deps
 	./target/release/nasd bench --plot $(or $(DIR),docs/figures) \
 		$(foreach n,1 2 4 8,scale-read-$(n) scale-forwarded-read-$(n) scale-search-$(n) \
 		scale-forwarded-search-$(n)) $(foreach n,1 2 4 6 8 10,many-clients-$(n)) \
-		$(foreach n,1 10 25 50 75 100,$(foreach k,link local,filter-$(k)-$(n) filter-$(k)-$(n)-small filter-$(k)-$(n)-large))
+		$(foreach n,1 10 25 50 75 100,$(foreach k,select local,filter-$(k)-$(n) filter-$(k)-$(n)-small filter-$(k)-$(n)-large))
 
 # Each fuzzing target for so long: five minutes are an hour in all.
 fuzz: deps

@@ -230,9 +230,9 @@ fn several_files_are_scanned_as_one() {
                 for files in [&paths[..], &below] {
                     let (told, here) = scan(&cell, &[files, &[query, "--stats"], place].concat());
                     assert!(told == whole, "{query}: {} bytes, not {}", told.len(), whole.len());
-                    let drives = here.contains(" 104 were read") == said.contains(" 0 were read");
+                    let drives = here.contains(" 104 were read") && said.contains(" 0 were read");
                     assert!(
-                        drives || !place.is_empty() || query.contains("select id from t"),
+                        drives || !place.is_empty() || query == "select id from t",
                         "{query}: {here}"
                     );
                 }

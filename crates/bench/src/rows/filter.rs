@@ -256,6 +256,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_row_of_selections_has_a_link_or_none_by_its_name() {
+        let (mut linked, mut local) = (0, 0);
+        for name in crate::rows::ROW_NAMES.iter().filter(|name| !name.ends_with("compressed")) {
+            let asked = Asked::of(name);
+            linked += usize::from(name.starts_with("filter-select-") && asked.has_link);
+            local += usize::from(name.starts_with("filter-local-") && !asked.has_link);
+        }
+        assert_eq!((linked, local), (18, 18));
+    }
+
+    #[test]
     fn a_name_says_whether_there_is_a_link_and_what_is_selected() {
         for (name, has_link, percent, record_bytes, file_bytes) in [
             ("filter-select-25", true, 25, 100, 1_000_000_000),
