@@ -665,8 +665,9 @@ impl Clerk {
             }
         }
         if !inner.pending.shows_any() {
-            // Attributes may be older than what is hidden, which was written since.
-            let answers = if inner.pending.hides_any() { u64::MAX } else { inner.answers() };
+            // Attributes that end before what is hidden may be older than that.
+            let is_older = inner.is_hiding_behind(entry.attributes.size);
+            let answers = if is_older { u64::MAX } else { inner.answers() };
             inner.note_size(entry.attributes.size, answers);
         }
         drop(inner);

@@ -327,3 +327,47 @@ pub(crate) fn merged(mut told: Vec<Attributes>, place: &Place, is_spread: bool) 
     whole.access_control_version = version.virtual_version();
     whole
 }
+
+#[cfg(test)]
+mod tests {
+    use nasd_layout::Shape;
+    use nasd_types::{FS_SPECIFIC_BYTES, ObjectId, Timestamp};
+
+    use super::*;
+
+    fn told(data_version: u64, modified: u64) -> Attributes {
+        Attributes {
+            access_control_version: 1,
+            nearby_object: ObjectId(0),
+            copied_object: ObjectId(0),
+            logical_size: 10,
+            blocks_allocated: 0,
+            blocks_used: 1,
+            block_size: BLOCK_BYTES as u32,
+            create_time: Timestamp(1),
+            data_modify_time: Timestamp(modified),
+            data_version,
+            attribute_modify_time: Timestamp(1),
+            fs_data_modify_time: Timestamp(modified),
+            fs_attribute_modify_time: Timestamp(1),
+            fs_specific: Box::new([0; FS_SPECIFIC_BYTES]),
+        }
+    }
+
+    #[test]
+    fn a_write_at_any_component_is_another_version_of_the_whole_whatever_its_clock_says() {
+        let states = vec![MemberState::Current; 2];
+        let shape = Shape::new(4096, 2, 1).unwrap();
+        let place = Place::new(shape, 1, ([1, 2].map(DriveId).to_vec(), states), &[]);
+        let whole = |home, other| merged(vec![home, other], &place, true);
+        let before = whole(told(100, 100), told(20, 20));
+        // The other drive's clock is behind, and so what it writes is not the latest.
+        let after = whole(told(100, 100), told(21, 21));
+        assert_eq!(after.data_modify_time, before.data_modify_time);
+        assert_ne!(after.data_version, before.data_version);
+        assert_ne!(whole(told(101, 101), told(20, 20)).data_version, before.data_version);
+        // Of what is not spread the home component says all.
+        let at_home = |other| merged(vec![told(100, 100), other], &place, false).data_version;
+        assert_eq!(at_home(told(20, 20)), at_home(told(21, 21)));
+    }
+}

@@ -225,6 +225,26 @@ fn an_opening_with_older_attributes_leaves_no_length_shorter_than_what_was_writt
 }
 
 #[test]
+fn an_opening_by_attributes_shows_how_short_others_made_what_ends_behind_own_bytes() {
+    let cell = cell(1);
+    let lazy = Settings { flush_after_idle: Duration::from_secs(3600), ..Settings::default() };
+    let (ours, theirs) = (cell.clerk(lazy.clone()), cell.clerk(lazy));
+    let (file, handle) = new_file(&ours, "f");
+    file.write(0, &[b'a'; 10]).unwrap();
+    ours.getattr_now(&root(), handle).unwrap();
+    let (other, _) = theirs.open(&root(), handle, OpenMode::READ_WRITE).unwrap();
+    other.write(19, b"b").unwrap();
+    other.sync().unwrap();
+    let (again, _) = ours.open(&root(), handle, OpenMode::READ).unwrap();
+    assert_eq!(again.size(), 20);
+    let shorter = SetFileAttributes { size: Some(12), ..Default::default() };
+    theirs.setattr(&root(), handle, &shorter).unwrap();
+    let told = ours.lookup(&root(), ours.root(), &name("f")).unwrap();
+    let (again, _) = ours.open_known(&root(), &told, OpenMode::READ).unwrap();
+    assert_eq!(again.size(), 12);
+}
+
+#[test]
 fn set_times_stand_over_earlier_writes() {
     let cell = cell(1);
     let clerk = cell.clerk(settings());

@@ -74,7 +74,7 @@ impl Found {
             return Ok(());
         }
         let Delimited { delimiter, quote, ref columns, .. } = *lines;
-        let found = beginning_with_line(named, file)?.0;
+        let found = beginning_with_line(named, file)?;
         let names = guess_columns(first_line(&found).0, true, delimiter, quote, true);
         match found.is_empty() || same_names(&names, columns) {
             true => Ok(()),
@@ -231,7 +231,7 @@ impl<'f> Beginnings<'f> {
                 sample.push(index, &beginning, is_whole);
             }
             Some(known) => {
-                let whole = beginning_with_line(named, &file)?.0;
+                let whole = beginning_with_line(named, &file)?;
                 if !same_names(&names(first_line(&whole).0), known) {
                     return Err(named.failed(&OTHER_COLUMNS));
                 }
@@ -267,9 +267,7 @@ impl Sample {
     fn push(&mut self, index: usize, lines: &[u8], is_whole: bool) {
         self.first.get_or_insert(index);
         self.is_cut = !is_whole;
-        if lines.is_empty() {
-            return;
-        }
+        // Whatever comes behind it, the last line is whole.
         if !self.lines.is_empty() && !self.lines.ends_with(b"\n") {
             self.lines.push(b'\n');
         }
@@ -335,12 +333,12 @@ fn first_line(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(end.map_or(bytes.len(), |at| at + 1))
 }
 
-/// A beginning in which the first line is whole, but for one that is as long as all that is looked at; and whether that is all.
-fn beginning_with_line(named: &Named, file: &OpenFile) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
+/// A beginning in which the first line is whole, but for one that is as long as all that is looked at.
+fn beginning_with_line(named: &Named, file: &OpenFile) -> Result<Vec<u8>, Box<dyn Error>> {
     let (found, is_whole) = beginning(named, file, NAMES_BYTES)?;
     match is_whole || found.contains(&b'\n') {
-        true => Ok((found, is_whole)),
-        false => beginning(named, file, SAMPLE_BYTES),
+        true => Ok(found),
+        false => Ok(beginning(named, file, SAMPLE_BYTES)?.0),
     }
 }
 
