@@ -26,10 +26,11 @@ pub struct Authority {
 
 /// What requests by an authority under one suite have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     /// The body of the RPC credential.
-    pub(crate) credential: Vec<u8>,
-    pub(crate) keys: DigestKeys,
+    pub credential: Vec<u8>,
+    /// What proves them, and what answers must be proved with.
+    pub keys: DigestKeys,
 }
 
 impl Authority {
@@ -128,7 +129,7 @@ impl Authority {
 
     /// Whether it can be shown as its protection demands: a capability that nobody on the way may
     /// read must have been sealed by who minted it.
-    pub(crate) fn can_be_shown(&self) -> bool {
+    pub fn can_be_shown(&self) -> bool {
         let wants_seal = self.protection.contains(Protection::PRIVACY_CAPABILITY);
         !wants_seal || self.key.sealed_capability().is_some()
     }
@@ -144,7 +145,7 @@ impl Authority {
     }
 
     /// What to send to a drive that offers these suites; `None` if none of them will do.
-    pub(crate) fn prepare(&self, offered: &[Suite]) -> Option<&Prepared> {
+    pub fn prepare(&self, offered: &[Suite]) -> Option<&Prepared> {
         let suite = match self.suite {
             Some(demanded) => offered
                 .contains(&demanded)

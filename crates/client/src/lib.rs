@@ -28,7 +28,7 @@ mod orders;
 mod pool;
 mod retry;
 
-pub use authority::Authority;
+pub use authority::{Authority, Prepared};
 pub use connector::{Connector, TcpConnector, TlsConnector};
 pub use drive::{
     ClockSettings, ConnectOptions, DriveClient, Objects, PendingCall, PendingCreate, PendingExtend,

@@ -13,6 +13,7 @@ use nasd_capability::{
     admit_private, capability_key, narrowed_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
+use nasd_protocol::bulk::{COVERED_BYTES, Packet, covered_data};
 use nasd_protocol::drive::Procedure;
 use nasd_protocol::{Credential, Status, Verifier};
 use nasd_store::{Located, StoreError};
@@ -32,6 +33,7 @@ pub(crate) struct Claimed<'a> {
     pub(crate) verifier: Verifier,
     procedure: [u8; 12],
     procedure_number: u32,
+    /// The body of the credential, or what a packet of the bulk service shows in its place.
     credential_body: &'a [u8],
     /// The arguments without bulk data.
     arguments: &'a [u8],
@@ -39,6 +41,8 @@ pub(crate) struct Claimed<'a> {
     pub(crate) data: Option<CoveredData>,
     /// An object that was found already, most likely that of the capability.
     pub(crate) known: Option<Located>,
+    /// The object that it is about, where that is not among its arguments.
+    about: Option<ObjectName>,
 }
 
 /// Where an object was found.
@@ -166,7 +170,30 @@ impl<'a> Claimed<'a> {
             arguments,
             data: covered.map(|(length, tag)| CoveredData { length: length as u64, tag }),
             known: None,
+            about: None,
         })
+    }
+
+    /// A request of the bulk service about an object: what its digest covers is there already.
+    pub(crate) fn of_packet(
+        packet: &Packet,
+        (procedure, said): &'a ([u8; 12], [u8; COVERED_BYTES]),
+        (credential, body): (&Credential, &'a [u8]),
+        about: ObjectName,
+    ) -> Self {
+        let data = covered_data(packet, credential.protection);
+        let data_tag = data.map(|data| data.tag);
+        Claimed {
+            credential: credential.clone(),
+            verifier: Verifier { nonce: packet.nonce, digest: packet.digest, data_tag },
+            procedure: *procedure,
+            procedure_number: packet.kind.procedure().into(),
+            credential_body: body,
+            arguments: said,
+            data,
+            known: None,
+            about: Some(about),
+        }
     }
 
     fn covered(&self) -> [&[u8]; 3] {
@@ -181,7 +208,11 @@ impl<'a> Claimed<'a> {
     }
 
     fn subject(&self) -> Subject {
-        Subject::new(self.procedure_number, &self.credential, self.arguments)
+        let subject = Subject::new(self.procedure_number, &self.credential, self.arguments);
+        match self.about {
+            Some(ObjectName { partition, object }) => Subject { partition, object, ..subject },
+            None => subject,
+        }
     }
 
     pub(crate) fn nonce(&self) -> &Nonce {
@@ -432,7 +463,10 @@ impl Drive {
     }
 
     /// The capability of a call that shows it sealed.
-    fn open_credential(&self, credential: &Credential) -> Result<Option<Capability>, Refusal> {
+    pub(crate) fn open_credential(
+        &self,
+        credential: &Credential,
+    ) -> Result<Option<Capability>, Refusal> {
         let sealed = credential.key.sealed_capability();
         sealed.map(|sealed| self.open(&self.ring.read(), credential, sealed)).transpose()
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nasd_bulk::server::Sessions;
 use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
@@ -48,6 +49,7 @@ pub struct Drive {
     pub(crate) orders: Orders,
     pub(crate) extensions: Extensions,
     pub(crate) prefetching: Prefetching,
+    pub(crate) bulk_sessions: Sessions,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
@@ -92,6 +94,7 @@ impl Drive {
             orders: Orders::new(started),
             extensions: Extensions::new(options.extension_bytes),
             prefetching: Prefetching::new(store.cache_pressure().frames),
+            bulk_sessions: Sessions::default(),
             instance: environment.random(),
             started,
             administration: Mutex::new(()),

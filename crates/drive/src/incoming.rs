@@ -75,16 +75,21 @@ impl Buffer {
             Buffer::Small(bytes) => vec![bytes],
         }
     }
+
+    /// Where the data goes, in order.
+    pub(crate) fn io_slices_mut(&mut self) -> Vec<IoSliceMut<'_>> {
+        match self {
+            Buffer::InPlace(frames) | Buffer::Joined(frames) => frames.io_slices_mut(),
+            Buffer::Small(bytes) => vec![IoSliceMut::new(bytes)],
+        }
+    }
 }
 
 impl Payload for Incoming {
     fn buffers(&mut self) -> Vec<IoSliceMut<'_>> {
         match &mut self.0 {
             Kind::Opened(_) | Kind::Held(_) => Vec::new(),
-            Kind::Write(write) => match &mut write.buffer {
-                Buffer::InPlace(frames) | Buffer::Joined(frames) => frames.io_slices_mut(),
-                Buffer::Small(bytes) => vec![IoSliceMut::new(bytes)],
-            },
+            Kind::Write(write) => write.buffer.io_slices_mut(),
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod audit;
 mod authority;
+mod bulk;
 mod clock;
 mod counters;
 mod drive;

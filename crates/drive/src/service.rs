@@ -5,8 +5,8 @@ use std::time::Instant;
 use nasd_protocol::Blame;
 use nasd_protocol::drive::{Getattr, PROGRAM, Procedure, Read, VERSION};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Attempt, Call, CallHead, Receive, Service, Standing, Together,
-    Waits,
+    AcceptStatus, Answer, Arriving, Attempt, Beside, Call, CallHead, Receive, Service, Standing,
+    Together, Waits,
 };
 
 use crate::Drive;
@@ -75,6 +75,10 @@ impl Service for Drive {
         let answer = self.answer(call, &called);
         self.note(&called, &answer, begin);
         answer
+    }
+
+    fn beside(&self) -> Option<&dyn Beside> {
+        Some(self)
     }
 
     /// Only reads wait together.

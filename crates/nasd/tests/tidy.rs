@@ -25,7 +25,7 @@ const RINGS: &[(u32, &[&str])] = &[
     ),
     (1, &["device", "fuse", "transport"]),
     (2, &["store", "check"]),
-    (3, &["drive", "client", "manager", "stripe"]),
+    (3, &["bulk", "drive", "client", "manager", "stripe"]),
     (4, &["clerk"]),
     (5, &["cell", "mount", "smas"]),
     (6, &["bench", "hosts", "nasd", "simulation"]),

@@ -1,6 +1,7 @@
 //! The typed procedures of the drive and file manager programs, as in `specs/*.x`.
 //!
 //! * [`auth`]: credentials and verifiers of the NASD flavor: which key, capability, nonce, digest.
+//! * [`bulk`]: packets of the bulk service.
 //! * [`drive`]: what a drive answers, one file an operation.
 //! * [`manager`]: what the file manager answers, one file an operation.
 //! * [`cancelling`]: how jobs of extensions are given up.
@@ -18,6 +19,7 @@
 //! shows the bytes. Not here: who may do what (`nasd-drive`, `nasd-capability`), and sockets.
 
 pub mod auth;
+pub mod bulk;
 pub mod cancelling;
 pub mod drive;
 pub mod limits;

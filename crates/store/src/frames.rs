@@ -102,6 +102,13 @@ pub(crate) struct View {
     pub(crate) valid: BlockSet,
 }
 
+impl View {
+    /// Of a frame that the cache has nothing of, and is not to get.
+    pub(crate) fn past(number: u64, frame: Frame, loaded: BlockSet) -> View {
+        View { number, frame: Some(Arc::new(frame)), valid: loaded }
+    }
+}
+
 /// Which blocks of a frame are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct States {

@@ -1,4 +1,4 @@
-//! Reading data: from the cache where it is there, from the medium into the cache otherwise.
+//! Reading data: from the cache where it is there, from the medium into the cache otherwise, or past it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,6 +33,15 @@ pub(crate) fn frame_parts(offset: u64, length: usize) -> impl Iterator<Item = Fr
         .map(|(number, range)| FramePart { number, range })
 }
 
+/// What becomes of what was read from the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    /// It is in the cache from then on.
+    Cached,
+    /// It is only told.
+    Past,
+}
+
 /// An object that was found, so that it need not be looked for again. It may be removed at any time.
 #[derive(Clone)]
 pub struct Located(pub(crate) Arc<Object>);
@@ -48,6 +57,13 @@ impl Located {
     pub fn access_control_version(&self) -> Option<u64> {
         self.0.access_control_version()
     }
+
+    /// Another number when its data or its length have changed; `None` when it was removed. Waits for a write of it that is being
+    /// done.
+    pub fn data_version(&self) -> Option<(u64, u64)> {
+        let body = self.0.read();
+        (!body.removed).then(|| version_of(&body))
+    }
 }
 
 impl std::fmt::Debug for Located {
@@ -56,15 +72,29 @@ impl std::fmt::Debug for Located {
     }
 }
 
+fn version_of(body: &Body) -> (u64, u64) {
+    (body.record.data_modify_time.0, body.record.logical_size)
+}
+
 impl Store {
+    /// Reads past the cache: what is there is used, what is not does not get there, so that others lose nothing. With the version
+    /// of the data that were read ([`Located::data_version`]).
+    pub fn read_past(
+        &self,
+        found: &Located,
+        range: ByteRange,
+    ) -> Result<(ReadData, (u64, u64)), StoreError> {
+        self.read_object(&found.0, &[range], Keep::Past)
+    }
+
     /// Reads what `range` has in common with the object.
     pub fn read(&self, name: ObjectName, range: ByteRange) -> Result<ReadData, StoreError> {
-        self.read_object(&self.object(name)?, &[range])
+        Ok(self.read_object(&self.object(name)?, &[range], Keep::Cached)?.0)
     }
 
     /// The same of an object that was found before.
     pub fn read_located(&self, found: &Located, range: ByteRange) -> Result<ReadData, StoreError> {
-        self.read_object(&found.0, &[range])
+        Ok(self.read_object(&found.0, &[range], Keep::Cached)?.0)
     }
 
     /// Reads several pieces, one after the other, up to and with the first one that runs into the end of the
@@ -74,7 +104,7 @@ impl Store {
         name: ObjectName,
         pieces: &[ByteRange],
     ) -> Result<ReadData, StoreError> {
-        self.read_object(&self.object(name)?, pieces)
+        Ok(self.read_object(&self.object(name)?, pieces, Keep::Cached)?.0)
     }
 
     /// The same of an object that was found before.
@@ -83,7 +113,7 @@ impl Store {
         found: &Located,
         pieces: &[ByteRange],
     ) -> Result<ReadData, StoreError> {
-        self.read_object(&found.0, pieces)
+        Ok(self.read_object(&found.0, pieces, Keep::Cached)?.0)
     }
 
     /// The same if that needs neither the device nor a lock that somebody holds, as far as can be told
@@ -116,7 +146,8 @@ impl Store {
         &self,
         object: &Arc<Object>,
         pieces: &[ByteRange],
-    ) -> Result<ReadData, StoreError> {
+        keep: Keep,
+    ) -> Result<(ReadData, (u64, u64)), StoreError> {
         let mut spare: Vec<Frame> = Vec::new();
         let mut given = 0;
         loop {
@@ -126,10 +157,12 @@ impl Store {
             if let [range] = &pieces[..]
                 && let Some(segment) = self.cached_segment(object, range)
             {
-                return Ok(self.read_data(&body, length, vec![segment]));
+                return Ok((self.read_data(&body, length, vec![segment]), version_of(&body)));
             }
-            match self.read_groups(object, &body, &pieces, &mut spare)? {
-                Some(segments) => return Ok(self.read_data(&body, length, segments)),
+            match self.read_groups(object, &body, &pieces, (&mut spare, keep))? {
+                Some(segments) => {
+                    return Ok((self.read_data(&body, length, segments), version_of(&body)));
+                }
                 None => drop(body),
             }
             // Who waits for memory holds none: readers that wait for each other would wait for good.
@@ -169,13 +202,13 @@ impl Store {
         object: &Arc<Object>,
         body: &Body,
         pieces: &[ByteRange],
-        spare: &mut Vec<Frame>,
+        (spare, keep): (&mut Vec<Frame>, Keep),
     ) -> Result<Option<Vec<Segment>>, StoreError> {
         let mut found = Vec::new();
         for group in groups(pieces) {
             let wanted = frames_of(group);
             let mut views = views(self.cache.frames(object), &wanted);
-            if !self.fill(object, body, &wanted, &mut views, spare)? {
+            if !self.fill(object, body, &wanted, &mut views, (&mut *spare, keep))? {
                 return Ok(None);
             }
             group.iter().for_each(|piece| found.extend(segments(&views, piece)));
@@ -272,7 +305,7 @@ impl Store {
         body: &Body,
         wanted: &[(u64, BlockSet)],
         views: &mut [View],
-        spare: &mut Vec<Frame>,
+        (spare, keep): (&mut Vec<Frame>, Keep),
     ) -> Result<bool, StoreError> {
         let missing: Vec<BlockSet> =
             wanted.iter().zip(&*views).map(|((_, blocks), view)| blocks & !view.valid).collect();
@@ -314,6 +347,10 @@ impl Store {
                 let stamp = self.cache.stamp();
                 // Taken out of the list, so that it does not count as somebody who shares the frame.
                 let have = std::mem::take(&mut views[index]);
+                if keep == Keep::Past && have.frame.is_none() {
+                    views[index] = View::past(have.number, load.frame, load.blocks);
+                    continue;
+                }
                 let (view, new) = frames.fill_more(have, load.frame, (load.blocks, used), stamp);
                 views[index] = view;
                 new_slots.extend(new);

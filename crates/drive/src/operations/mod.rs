@@ -67,13 +67,13 @@ pub(crate) trait Perform: Operation {
 
 /// What an operation may know of its call.
 pub(crate) struct Context<'a> {
-    grant: &'a Grant,
+    pub(crate) grant: &'a Grant,
     /// By whose authority it comes.
-    key: &'a CredentialKey,
+    pub(crate) key: &'a CredentialKey,
     /// When the call was received whole.
-    now: Timestamp,
+    pub(crate) now: Timestamp,
     /// Whether its caller is there.
-    presence: Presence<'a>,
+    pub(crate) presence: Presence<'a>,
 }
 
 impl Context<'_> {
@@ -253,7 +253,11 @@ fn look_again(
 }
 
 /// What an operation on one object needs.
-fn on_object(name: ObjectName, rights: Rights, bytes: Option<ByteRange>) -> Access<'static> {
+pub(crate) fn on_object(
+    name: ObjectName,
+    rights: Rights,
+    bytes: Option<ByteRange>,
+) -> Access<'static> {
     let target = Target::Object(name.partition, name.object);
     Access { target, rights, bytes, keys: KeyKinds::OBJECT }
 }

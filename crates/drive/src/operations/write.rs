@@ -138,7 +138,7 @@ pub(super) fn find_buffers(
     Some(Incoming(Kind::Write(Box::new(write))))
 }
 
-fn buffer_for(drive: &Drive, arguments: &Sent) -> Result<Buffer, StoreError> {
+pub(crate) fn buffer_for(drive: &Drive, arguments: &Sent) -> Result<Buffer, StoreError> {
     let length = arguments.data_length();
     if length <= SMALL_BYTES {
         return Ok(Buffer::Small(vec![0; length]));
@@ -253,7 +253,7 @@ pub(super) fn why_no_buffer(drive: &Drive, arguments: &Sent) -> Status {
 }
 
 /// Writes the data. The call is authorized.
-fn apply(
+pub(crate) fn apply(
     drive: &Drive,
     arguments: &WriteArguments,
     buffer: Buffer,

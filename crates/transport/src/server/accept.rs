@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::{RecvFlags, recv};
 use rustix::process::{Resource, getrlimit};
 
 use super::accounts::Origin;
@@ -16,7 +17,7 @@ use super::lines::{Kind, Lines};
 use super::registry::{Closer, Place, Registry};
 use super::standing::{Knock, Strangers};
 use super::watch::Watch;
-use super::{Peer, ServerOptions, Service, Standing};
+use super::{Beside, BesideConnection, Peer, ServerOptions, Service, Standing};
 use crate::tls::TlsWire;
 use crate::wire::{Wire, deadline_after, prepare_socket, wait_unless_closed};
 use crate::{Identity, ServerTls};
@@ -27,6 +28,9 @@ const KEPT_DESCRIPTORS: usize = 128;
 /// Pause after a failed accept: the usual reason is that there are no descriptors left, and
 /// another try at once would fail as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Pause between two looks whether the rest of the first bytes of a connection has come: they come together, as a rule.
+const FIRST_BYTES_PAUSE: Duration = Duration::from_millis(1);
 
 /// A running server. Dropping it stops it without grace.
 #[derive(Debug)]
@@ -269,6 +273,11 @@ fn serve<S: Service>(
         tracing::debug!(peer = %address, %error, "connection lost");
         return;
     }
+    if let Some(beside) = service.beside()
+        && begins_with(socket, &beside.begins(), options)
+    {
+        return serve_beside(beside, &accepted, address, &place);
+    }
     let Some((wire, identity)) = secure(accepted, address, common) else {
         return;
     };
@@ -285,6 +294,49 @@ fn serve<S: Service>(
     let connection =
         Connection::new(service, Arc::clone(options), peer, wire, member, watch, lines);
     connection.run(Arc::new(place));
+}
+
+/// Whether the first bytes that come are these. Whatever they are, they are received later.
+fn begins_with(socket: &TcpStream, wanted: &[u8; 8], options: &ServerOptions) -> bool {
+    let mut bytes = [0; 8];
+    // Whoever is slow to say what he wants is left to those who know how long he may be.
+    let deadline = deadline_after(options.stranger_timeout);
+    loop {
+        // More than what has come is not waited for in `recv`, so that bytes that differ are seen at once.
+        let count = match recv(socket, &mut bytes, RecvFlags::PEEK) {
+            Ok((count, _)) => count,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
+                if Instant::now() < deadline =>
+            {
+                continue;
+            }
+            Err(_) => return false,
+        };
+        if count == wanted.len() || count == 0 || bytes[..count] != wanted[..count] {
+            return bytes == *wanted;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        // What has come does not go away, so that waiting for more needs a clock.
+        thread::sleep(FIRST_BYTES_PAUSE);
+    }
+}
+
+/// A connection of another protocol.
+fn serve_beside(beside: &dyn Beside, accepted: &Accepted, peer: SocketAddr, place: &Place) {
+    let socket = accepted.socket();
+    let served = match accepted {
+        Accepted::Plain(wire) => Some(Arc::clone(wire)),
+        Accepted::ForTls(socket) => {
+            socket.try_clone().ok().map(|socket| Arc::new(Wire::Tcp(socket)))
+        }
+    };
+    let Some(wire) = served else { return };
+    if place.occupy(&wire) {
+        let standing = &place.member.standing;
+        beside.serve(BesideConnection { socket, peer, standing });
+    }
 }
 
 /// The TLS handshake, if there is to be one.

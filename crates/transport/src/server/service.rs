@@ -7,7 +7,7 @@
 //! next it puts into its `Payload`.
 
 use std::io::IoSliceMut;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
@@ -205,10 +205,35 @@ pub trait Service: Send + Sync + 'static {
     /// Executes a call, whatever it waits for.
     fn execute(&self, call: Call<'_, Self::Payload>) -> Answer<Self::Segment>;
 
+    /// Another protocol that is served on the same port.
+    fn beside(&self) -> Option<&dyn Beside> {
+        None
+    }
+
     /// Nothing yet, of calls that wait together.
     fn together(&self) -> Box<dyn Together<Self::Payload, Self::Segment> + '_> {
         Box::new(OneByOne { service: self, answers: Vec::new() })
     }
+}
+
+/// Another protocol on the same port, in the clear, told by how its connections begin: as no RPC record and no TLS message may.
+pub trait Beside: Send + Sync {
+    /// How they begin.
+    fn begins(&self) -> [u8; 8];
+
+    /// Serves a connection to its end, from its first byte on. When the server stops it is shut down.
+    fn serve(&self, connection: BesideConnection<'_>);
+}
+
+/// A connection of another protocol.
+#[derive(Debug)]
+pub struct BesideConnection<'a> {
+    /// Its socket, from which nothing was received.
+    pub socket: &'a TcpStream,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What it has shown of itself: until that is something, it is the first to go where there are too many.
+    pub standing: &'a Standing,
 }
 
 /// Calls that are under way at once by one thread. One that is dropped answers no more of them.

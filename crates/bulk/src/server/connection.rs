@@ -1,0 +1,539 @@
+//! A connection: one open file from its first packet to its last.
+
+use std::io::{self, IoSliceMut, Read};
+use std::net::{Shutdown, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use nasd_capability::{CoveredData, Nonce, Way};
+use nasd_protocol::Status;
+use nasd_protocol::bulk::{
+    Fields, Kind, MAX_OPEN_BYTES, Open, Options, PACKET_BYTES, Packet, PacketError, shown,
+};
+use nasd_types::{ByteRange, Protection};
+use thiserror::Error;
+
+use super::ahead::Ahead;
+use super::hands::Hands;
+use super::reply::Sender;
+use super::sessions::Sessions;
+use super::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
+use crate::guess::Guess;
+
+/// How long a client may take to send the rest of what it began, or to take what it asked for.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How long a stranger may take to say what he wants to open.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Requests in a row that may be refused: rights are taken away while many are under way.
+const MOST_REFUSALS: u32 = 1024;
+
+/// Why a connection has ended, other than by its client's wish.
+#[derive(Debug, Error)]
+pub enum Ended {
+    /// The connection was lost.
+    #[error("the connection was lost: {0}")]
+    Lost(#[from] io::Error),
+    /// What came is not of the protocol.
+    #[error("the client does not keep to the protocol: {0}")]
+    Protocol(#[from] PacketError),
+    /// The same, in words.
+    #[error("the client does not keep to the protocol: {0}")]
+    Nonsense(&'static str),
+}
+
+/// Serves a connection until its client has closed it. `prove` is called when it has shown that it is of somebody who has a
+/// key.
+///
+/// # Errors
+///
+/// [`Ended`], to be logged: the client sees a closed connection.
+pub fn serve<B: Backend>(
+    backend: &B,
+    sessions: &Sessions,
+    stream: &TcpStream,
+    prove: &dyn Fn(),
+) -> Result<(), Ended> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    let Some((packet, payload)) = receive_open(stream)? else {
+        return Ok(());
+    };
+    stream.set_read_timeout(Some(SILENCE))?;
+    let Ok(open) = Open::from_bytes(&payload) else {
+        return Err(Ended::Nonsense("lengths in an open do not fit"));
+    };
+    let sender = Sender::new(stream);
+    let request = Request { packet: &packet, shown: &payload };
+    let (permit, opened) = match backend.open(&request, &open) {
+        Ok(opened) => opened,
+        Err(refused) => return Ok(sender.refuse(&packet, refused)?),
+    };
+    if permit.keys.is_some() {
+        prove();
+    }
+    let options = Options::from_bits(permit.fields.options);
+    let traits = backend.traits();
+    let found = match options {
+        Some(_) => opened.and_then(|file| Ok((backend.stat(&file)?, file))),
+        None => Err(Status::BadArgument),
+    };
+    let identity = found.as_ref().map_or(0, |(_, file)| backend.identity(file));
+    // Until nothing is done any more for the connection that this one takes the place of.
+    let _session = sessions.begin((permit.fields.offset, identity), stream)?;
+    let nonce = backend.nonce();
+    let told = found.as_ref().map(|(facts, _)| *facts).map_err(|status| *status);
+    answer_open((backend, &sender), (&packet, &permit), (nonce, identity), told)?;
+    let (Ok((Facts { size, .. }, file)), Some(options)) = (found, options) else {
+        return Ok(());
+    };
+    let connection = Connection {
+        backend,
+        stream,
+        shown: shown(open.credential, &nonce),
+        file,
+        traits,
+        options,
+        sender,
+        ahead: Ahead::new(),
+        hands: Hands::new(),
+    };
+    let guess = Guess::new(traits.ahead_bytes);
+    let first = match options.contains(Options::READ) && permit.fields.length <= traits.most {
+        true => guess.at_open(permit.fields.length, size),
+        false => Vec::new(),
+    };
+    connection.run(Guessing { guess, is_random: options.contains(Options::RANDOM), size }, &first)
+}
+
+/// Tells how the file is, or why it can't be opened.
+fn answer_open<B: Backend>(
+    (backend, sender): (&B, &Sender<'_>),
+    (packet, permit): (&Packet, &Permit<B::Grant>),
+    (nonce, identity): (Nonce, u64),
+    told: Result<Facts, Status>,
+) -> io::Result<()> {
+    backend.note(permit, told.map(|_| 0));
+    let Traits { instance, most, .. } = backend.traits();
+    let mut fields = fields(permit, instance, told, identity);
+    if let Ok(facts) = told {
+        fields.options = facts.alignment;
+        fields.most = most;
+    }
+    sender.answer(packet, permit, nonce, &fields, None)
+}
+
+/// What an answer says.
+fn fields<G>(permit: &Permit<G>, instance: u64, told: Result<Facts, Status>, done: u64) -> Fields {
+    let fields = Fields { offset: permit.fields.offset, instance, ..Fields::default() };
+    match told {
+        Ok(Facts { size, time, .. }) => Fields { length: done, size, time: time.0, ..fields },
+        Err(status) => Fields { status: u64::from(u32::from(status)), ..fields },
+    }
+}
+
+/// What is guessed of the reads of a connection.
+struct Guessing {
+    guess: Guess,
+    /// The client has said that there is nothing to guess.
+    is_random: bool,
+    /// The file's length, as far as is known.
+    size: u64,
+}
+
+impl Guessing {
+    fn after(&mut self, read: ByteRange) -> Vec<ByteRange> {
+        if self.is_random { Vec::new() } else { self.guess.after(read, self.size) }
+    }
+}
+
+/// What all threads of a connection share.
+struct Connection<'a, B: Backend> {
+    backend: &'a B,
+    stream: &'a TcpStream,
+    /// What requests show besides themselves.
+    shown: Vec<u8>,
+    file: B::File,
+    traits: Traits,
+    /// How it was opened.
+    options: Options,
+    sender: Sender<'a>,
+    ahead: Ahead<B::Block>,
+    hands: Hands<Job<B>>,
+}
+
+/// What the receiving thread leaves to others.
+enum Job<B: Backend> {
+    /// To read ahead what has that number.
+    Ahead(u64),
+    Read(Asked<B>),
+    Write(Asked<B>, B::Room),
+}
+
+/// A request that was permitted.
+struct Asked<B: Backend> {
+    packet: Packet,
+    permit: Permit<B::Grant>,
+}
+
+impl<B: Backend> Asked<B> {
+    fn range(&self) -> ByteRange {
+        ByteRange::new(self.permit.fields.offset, self.permit.fields.length)
+    }
+}
+
+impl<B: Backend> Connection<'_, B> {
+    /// Serves all requests, and reads ahead at once what will be read first.
+    fn run(&self, mut guessing: Guessing, first: &[ByteRange]) -> Result<(), Ended> {
+        thread::scope(|scope| {
+            for number in self.ahead.plan(first) {
+                self.give(scope, Job::Ahead(number));
+            }
+            let outcome = self.receive_all(scope, &mut guessing);
+            self.hands.end();
+            outcome
+        })
+    }
+
+    fn receive_all<'s, 'e>(
+        &'s self,
+        scope: &'s Scope<'s, 'e>,
+        guessing: &mut Guessing,
+    ) -> Result<(), Ended> {
+        let mut refused_in_a_row = 0;
+        while let Some(packet) = receive(self.stream)? {
+            let request = Request { packet: &packet, shown: &self.shown };
+            let permit = match self.backend.permit(&self.file, &request) {
+                Ok(permit) => permit,
+                Err(refused) => {
+                    refused_in_a_row += 1;
+                    if refused_in_a_row > MOST_REFUSALS {
+                        return Err(Ended::Nonsense("too many requests in a row were refused"));
+                    }
+                    self.skip(&packet)?;
+                    self.sender.refuse(&packet, refused)?;
+                    continue;
+                }
+            };
+            refused_in_a_row = 0;
+            let asked = Asked { packet, permit };
+            if !self.is_open_for(asked.packet.kind) {
+                self.skip(&asked.packet)?;
+                self.fail(&asked, Status::BadArgument)?;
+                continue;
+            }
+            match asked.packet.kind {
+                Kind::Open => return Err(Ended::Nonsense("a connection is one open file")),
+                Kind::Read => self.take_read(scope, guessing, asked)?,
+                Kind::Write => self.take_write(scope, asked)?,
+                Kind::Stat | Kind::Resize | Kind::Sync => self.do_plain(guessing, &asked)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the file was opened for that.
+    fn is_open_for(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Read => self.options.contains(Options::READ),
+            Kind::Write | Kind::Resize => self.options.contains(Options::WRITE),
+            Kind::Open | Kind::Stat | Kind::Sync => true,
+        }
+    }
+
+    /// Throws away the data of a request that is not done.
+    fn skip(&self, packet: &Packet) -> Result<(), Ended> {
+        if packet.payload > self.traits.most {
+            return Err(Ended::Nonsense("more data than one write may have"));
+        }
+        io::copy(&mut self.stream.take(packet.payload), &mut io::sink())?;
+        Ok(())
+    }
+
+    fn give<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) {
+        if self.hands.push(job) {
+            scope.spawn(|| self.hands.work(|job| self.do_job(job)));
+        }
+    }
+
+    /// Whether the next request has come already, and somebody is free to do this one meanwhile.
+    fn is_another_waiting(&self) -> bool {
+        let waiting = rustix::io::ioctl_fionread(self.stream).unwrap_or(0);
+        waiting >= PACKET_BYTES as u64 && !self.hands.are_full()
+    }
+
+    fn do_job(&self, job: Job<B>) {
+        let done = catch_unwind(AssertUnwindSafe(|| match job {
+            Job::Ahead(number) => {
+                self.read_ahead(number);
+                Ok(())
+            }
+            Job::Read(asked) => self.read(&asked),
+            Job::Write(asked, room) => self.write(&asked, room),
+        }));
+        // What can't be answered ends the connection: the client asks again on another.
+        if !matches!(done, Ok(Ok(()))) {
+            self.stream.shutdown(Shutdown::Both).ok();
+        }
+    }
+
+    fn read_ahead(&self, number: u64) {
+        let Some(range) = self.ahead.begin(number) else { return };
+        // Who waits for it must hear of it in any case.
+        let read = catch_unwind(AssertUnwindSafe(|| self.backend.ahead(&self.file, range)));
+        self.ahead.finish(number, read.unwrap_or(None));
+    }
+
+    fn take_read<'s, 'e>(
+        &'s self,
+        scope: &'s Scope<'s, 'e>,
+        guessing: &mut Guessing,
+        asked: Asked<B>,
+    ) -> Result<(), Ended> {
+        let range = asked.range();
+        if asked.packet.payload != 0 {
+            return Err(Ended::Nonsense("data where there are none to be"));
+        }
+        if range.length > self.traits.most {
+            return Ok(self.fail(&asked, Status::TooLarge)?);
+        }
+        let there = self.ahead.take(&range);
+        for number in self.ahead.plan(&guessing.after(range)) {
+            self.give(scope, Job::Ahead(number));
+        }
+        let there = there.filter(|block| self.backend.is_current(&self.file, block));
+        if let Some(block) = there {
+            guessing.size = block.facts().size;
+            return Ok(self.answer_read(&asked, Ok(block))?);
+        }
+        if self.is_another_waiting() {
+            self.give(scope, Job::Read(asked));
+            return Ok(());
+        }
+        Ok(self.read(&asked)?)
+    }
+
+    fn read(&self, asked: &Asked<B>) -> io::Result<()> {
+        let read = self.backend.read(&self.file, asked.range());
+        self.answer_read(asked, read)
+    }
+
+    fn answer_read(&self, asked: &Asked<B>, read: Result<B::Block, Status>) -> io::Result<()> {
+        if let Err(refused) = self.permit_again(asked) {
+            return self.sender.refuse(&asked.packet, refused);
+        }
+        let Asked { packet, permit } = asked;
+        self.backend.note(permit, read.as_ref().map(Block::length).map_err(|status| *status));
+        let nonce = self.backend.nonce();
+        match read {
+            Ok(block) => {
+                let fields = self.fields(permit, Ok(block.facts()), block.length());
+                self.sender.answer(packet, permit, nonce, &fields, Some(&block.slices()))
+            }
+            Err(status) => {
+                let fields = self.fields(permit, Err(status), 0);
+                self.sender.answer(packet, permit, nonce, &fields, None)
+            }
+        }
+    }
+
+    fn permit_again(&self, asked: &Asked<B>) -> Result<(), Refused> {
+        let request = Request { packet: &asked.packet, shown: &self.shown };
+        self.backend.permit_again(&self.file, &asked.permit, &request)
+    }
+
+    fn take_write<'s, 'e>(
+        &'s self,
+        scope: &'s Scope<'s, 'e>,
+        asked: Asked<B>,
+    ) -> Result<(), Ended> {
+        let range = asked.range();
+        if range.length != asked.packet.payload {
+            return Err(Ended::Nonsense("a write brings as many bytes as it says"));
+        }
+        if range.length > self.traits.most {
+            return Err(Ended::Nonsense("more data than one write may have"));
+        }
+        let mut room = match self.backend.room(&self.file, range) {
+            Ok(room) => room,
+            Err(status) => {
+                self.skip(&asked.packet)?;
+                return Ok(self.fail(&asked, status)?);
+            }
+        };
+        if !self.receive_data(&asked, &mut room)? {
+            return Err(Ended::Nonsense("data are not those that were announced"));
+        }
+        if self.is_another_waiting() {
+            self.give(scope, Job::Write(asked, room));
+            return Ok(());
+        }
+        Ok(self.write(&asked, room)?)
+    }
+
+    /// Receives the data of a write, and decrypts them; whether they are what the digest covers.
+    fn receive_data(&self, asked: &Asked<B>, room: &mut B::Room) -> io::Result<bool> {
+        let Asked { packet, permit } = asked;
+        let covers = permit.protection.contains(Protection::INTEGRITY_DATA);
+        let is_private = permit.protection.contains(Protection::PRIVACY_DATA);
+        let keys = match &permit.keys {
+            Some(keys) if is_private => {
+                let mut sealed = receive_payload(self.stream, packet.payload)?;
+                if keys.open_data(Way::Request, &packet.nonce, &packet.tag, &mut sealed).is_err() {
+                    return Ok(false);
+                }
+                let mut rest = &sealed[..];
+                for mut slice in room.slices() {
+                    rest.read_exact(&mut slice)?;
+                }
+                return Ok(true);
+            }
+            keys => keys.as_ref().filter(|_| covers),
+        };
+        receive_into(self.stream, &mut room.slices())?;
+        let Some(keys) = keys else {
+            return Ok(true);
+        };
+        let slices = room.slices();
+        let slices: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+        let CoveredData { tag, .. } = keys.data(Way::Request, &packet.nonce, &slices);
+        Ok(tag == packet.tag)
+    }
+
+    fn write(&self, asked: &Asked<B>, room: B::Room) -> io::Result<()> {
+        if let Err(refused) = self.permit_again(asked) {
+            return self.sender.refuse(&asked.packet, refused);
+        }
+        let Asked { packet, permit } = asked;
+        let range = asked.range();
+        let options = Options::from_bits_retain(permit.fields.options);
+        let how = (room, options.contains(Options::DURABLE));
+        let told = self.backend.write(&self.file, &permit.grant, range, how);
+        self.backend.note(permit, told.map(|_| range.length));
+        let fields = self.fields(permit, told, range.length);
+        self.sender.answer(packet, permit, self.backend.nonce(), &fields, None)
+    }
+
+    /// What brings no data, in either direction.
+    fn do_plain(&self, guessing: &mut Guessing, asked: &Asked<B>) -> Result<(), Ended> {
+        let Asked { packet, permit } = asked;
+        if packet.payload != 0 {
+            return Err(Ended::Nonsense("data where there are none to be"));
+        }
+        let told = match packet.kind {
+            Kind::Resize => self.backend.resize(&self.file, &permit.grant, permit.fields.length),
+            Kind::Sync => self.backend.sync(&self.file, &permit.grant),
+            _ => self.backend.stat(&self.file),
+        };
+        if let Ok(facts) = told {
+            guessing.size = facts.size;
+        }
+        self.backend.note(permit, told.map(|_| 0));
+        let fields = self.fields(permit, told, 0);
+        Ok(self.sender.answer(packet, permit, self.backend.nonce(), &fields, None)?)
+    }
+
+    fn fail(&self, asked: &Asked<B>, status: Status) -> io::Result<()> {
+        let Asked { packet, permit } = asked;
+        self.backend.note(permit, Err(status));
+        let fields = self.fields(permit, Err(status), 0);
+        self.sender.answer(packet, permit, self.backend.nonce(), &fields, None)
+    }
+
+    fn fields(&self, permit: &Permit<B::Grant>, told: Result<Facts, Status>, done: u64) -> Fields {
+        fields(permit, self.traits.instance, told, done)
+    }
+}
+
+/// The first packet and its payload, which have to come soon: whoever sends them is a stranger.
+fn receive_open(stream: &TcpStream) -> Result<Option<(Packet, Vec<u8>)>, Ended> {
+    let deadline = Instant::now() + OPEN_TIMEOUT;
+    let mut bytes = [0; PACKET_BYTES];
+    if !receive_before(stream, &mut bytes, deadline)? {
+        return Ok(None);
+    }
+    let packet = Packet::from_bytes(&bytes)?;
+    if packet.is_answer || packet.kind != Kind::Open {
+        return Err(Ended::Nonsense("a connection begins with an open"));
+    }
+    if packet.payload > MAX_OPEN_BYTES as u64 {
+        return Err(Ended::Nonsense("an open is not as long"));
+    }
+    let mut payload = vec![0; packet.payload as usize];
+    match receive_before(stream, &mut payload, deadline)? {
+        true => Ok(Some((packet, payload))),
+        false => Err(Ended::Lost(io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+/// Receives all of it before the deadline; `false` if the client has closed the connection instead.
+fn receive_before(
+    mut stream: &TcpStream,
+    bytes: &mut [u8],
+    deadline: Instant,
+) -> Result<bool, Ended> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Ended::Lost(io::ErrorKind::TimedOut.into()));
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut bytes[filled..]) {
+            Ok(0) => return Ok(false),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// The next packet; nothing if the client has closed the connection.
+fn receive(mut stream: &TcpStream) -> Result<Option<Packet>, Ended> {
+    let mut bytes = [0; PACKET_BYTES];
+    let mut filled = 0;
+    while filled < PACKET_BYTES {
+        match stream.read(&mut bytes[filled..]) {
+            Ok(0) if filled == 0 => return Ok(None),
+            Ok(0) => return Err(Ended::Lost(io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A file may be open for as long as its client wishes.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && filled == 0 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let packet = Packet::from_bytes(&bytes)?;
+    match packet.is_answer {
+        true => Err(Ended::Nonsense("an answer where requests are expected")),
+        false => Ok(Some(packet)),
+    }
+}
+
+/// Encrypted data.
+fn receive_payload(mut stream: &TcpStream, length: u64) -> io::Result<Vec<u8>> {
+    // The length was looked at before.
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Fills all of it.
+pub(crate) fn receive_into(
+    mut stream: &TcpStream,
+    mut slices: &mut [IoSliceMut<'_>],
+) -> io::Result<()> {
+    while slices.iter().any(|slice| !slice.is_empty()) {
+        match stream.read_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => IoSliceMut::advance_slices(&mut slices, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
