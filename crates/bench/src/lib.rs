@@ -21,4 +21,4 @@ pub use limits::{disk_read, disk_write, tcp_loopback};
 pub use plot::figures;
 pub use row::{Cpu, Memory, Row};
 pub use rows::{ROW_NAMES, make_objects, measure};
-pub use workload::{CpuSeconds, Mint, OpenFilled, PeakMemory, Restart, Target};
+pub use workload::{CpuSeconds, Issue, Mint, OpenFilled, PeakMemory, Restart, Target};

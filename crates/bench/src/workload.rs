@@ -28,6 +28,9 @@ pub type CpuSeconds = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 /// Another capability for the object that allows the same, told apart by its audit identifier.
 pub type Mint = Box<dyn Fn(AuditId) -> IssuedCapability + Send + Sync>;
 
+/// A capability for an object of this access control version that allows to read, write and flush it.
+pub type Issue = Box<dyn Fn(ObjectName, u64) -> IssuedCapability + Send + Sync>;
+
 /// Fills another drive with so many objects, kills it and starts it again so many times; the seconds of
 /// each start. What it takes counts for `PeakMemory` too.
 pub type OpenFilled = Box<dyn Fn(u64, usize) -> Result<Vec<f64>, String> + Send + Sync>;
@@ -54,6 +57,8 @@ pub struct Target {
     pub cpu_seconds: CpuSeconds,
     /// Makes more capabilities.
     pub mint: Mint,
+    /// Makes capabilities for other objects.
+    pub issue: Issue,
     /// Opens a drive with many objects.
     pub open_filled: OpenFilled,
     /// Makes whole cells.

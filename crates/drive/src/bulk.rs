@@ -4,9 +4,12 @@
 //! stands where a call's arguments do. What is written is durable when it is answered, as nothing is cached for its writer.
 
 use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nasd_bulk::server::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
 use nasd_capability::{Access, Nonce, Refusal, Way};
+use nasd_device::FRAME_BYTES;
 use nasd_protocol::auth::AUTH_FLAVOR;
 use nasd_protocol::bulk::{Asked, Fields, Kind, MAGIC, Open, Packet, Seal, covered_by_request};
 use nasd_protocol::drive::{Procedure, Setattr, SetattrArguments, WriteArguments};
@@ -26,6 +29,9 @@ use crate::status::status_of;
 /// Bytes that are read ahead of one connection.
 const AHEAD_BYTES: u64 = 12 << 20;
 
+/// So small a part of the cache's memory may be in use for what is read ahead of all connections.
+const AHEAD_PART: u64 = 4;
+
 /// An object that a connection has open.
 #[derive(Debug)]
 pub struct OpenObject {
@@ -40,6 +46,34 @@ pub struct ObjectBlock {
     read: ReadData,
     /// Of the data then.
     version: (u64, u64),
+    /// If nobody had asked for it.
+    _ahead: Option<AheadShare>,
+}
+
+/// Bytes that are read ahead now, for all connections.
+#[derive(Debug, Default)]
+pub(crate) struct AheadBytes(Arc<AtomicU64>);
+
+/// Some of them, until it is dropped.
+#[derive(Debug)]
+struct AheadShare {
+    of: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl AheadBytes {
+    /// A share of at most so many; nothing if others have too much of it.
+    fn share(&self, bytes: u64, most: u64) -> Option<AheadShare> {
+        let add = |used: u64| used.checked_add(bytes).filter(|used| *used <= most);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        Some(AheadShare { of: Arc::clone(&self.0), bytes })
+    }
+}
+
+impl Drop for AheadShare {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
 }
 
 /// Where what is to be written is received.
@@ -69,7 +103,7 @@ impl Room for ObjectRoom {
 
 /// What a request needs.
 fn access(name: ObjectName, kind: Kind, fields: &Fields) -> Access<'static> {
-    on_object(name, kind.rights(), fields.bytes(kind))
+    on_object(name, fields.rights(kind), fields.bytes(kind))
 }
 
 impl Drive {
@@ -259,7 +293,15 @@ impl Backend for Drive {
     fn read(&self, file: &OpenObject, range: ByteRange) -> Result<ObjectBlock, Status> {
         let read = self.store.read_past(&file.located, range);
         let (read, version) = read.map_err(|error| status_of(&error))?;
-        Ok(ObjectBlock { read, version })
+        Ok(ObjectBlock { read, version, _ahead: None })
+    }
+
+    fn ahead(&self, file: &OpenObject, range: ByteRange) -> Option<ObjectBlock> {
+        // Frames of the cache, which others have a use for.
+        let most = self.store.cache_pressure().frames as u64 * FRAME_BYTES as u64 / AHEAD_PART;
+        let share = self.bulk_ahead.share(range.length, most)?;
+        let block = self.read(file, range).ok()?;
+        Some(ObjectBlock { _ahead: Some(share), ..block })
     }
 
     fn is_current(&self, file: &OpenObject, block: &ObjectBlock) -> bool {

@@ -12,6 +12,7 @@ use nasd_types::limits::MAX_TRANSFER_BYTES;
 use nasd_types::{PartitionId, Protection, Timestamp};
 
 use crate::audit::AuditTrail;
+use crate::bulk::AheadBytes;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::extensions::Extensions;
@@ -50,6 +51,7 @@ pub struct Drive {
     pub(crate) extensions: Extensions,
     pub(crate) prefetching: Prefetching,
     pub(crate) bulk_sessions: Sessions,
+    pub(crate) bulk_ahead: AheadBytes,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
@@ -95,6 +97,7 @@ impl Drive {
             extensions: Extensions::new(options.extension_bytes),
             prefetching: Prefetching::new(store.cache_pressure().frames),
             bulk_sessions: Sessions::default(),
+            bulk_ahead: AheadBytes::default(),
             instance: environment.random(),
             started,
             administration: Mutex::new(()),

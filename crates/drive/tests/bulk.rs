@@ -131,10 +131,14 @@ fn a_capability_allows_what_it_says_and_no_more() {
     let drive = TestDrive::new();
     let name = drive.object_with(&noise(4, 2 * MIB));
     let whole = drive.capability(name);
-    let by = |capability: &Capability| {
-        BulkFile::open(opening(&drive, Signer::capability(capability), Protection::INTEGRITY_ARGS))
+    let opened = |signer: Signer, options: Options| {
+        let opening = opening(&drive, signer, Protection::INTEGRITY_ARGS);
+        BulkFile::open(Opening { options, ..opening })
     };
-    let reads = by(&Capability { rights: Rights::READ | Rights::GETATTR, ..whole }).unwrap();
+    let by = |capability: &Capability| opened(Signer::capability(capability), BOTH);
+    let reads = Capability { rights: Rights::READ | Rights::GETATTR, ..whole };
+    assert_eq!(status_of(by(&reads)), Some(Status::RefusedRights));
+    let reads = opened(Signer::capability(&reads), Options::READ).unwrap();
     assert_eq!(reads.read_at(&mut [0; 100], 0).unwrap(), 100);
     assert_eq!(status_of(reads.write_at(&[0; 100], 0)), Some(Status::RefusedRights));
     assert_eq!(status_of(reads.set_size(0)), Some(Status::RefusedRights));
@@ -145,16 +149,16 @@ fn a_capability_allows_what_it_says_and_no_more() {
     assert_eq!(status_of(part.set_size(1500)), Some(Status::RefusedRegion));
     let narrowing = Narrowing { rights: Rights::GETATTR, ..Narrowing::of(&whole) };
     let signer = Signer::narrowed(&whole, &[narrowing]);
-    let narrowed = BulkFile::open(opening(&drive, signer, Protection::INTEGRITY_ARGS)).unwrap();
+    assert_eq!(status_of(opened(signer.clone(), Options::READ)), Some(Status::RefusedRights));
+    let narrowed = opened(signer, Options::empty()).unwrap();
+    assert_eq!(narrowed.size().unwrap(), 2 * MIB as u64);
     assert_eq!(status_of(narrowed.read_at(&mut [0; 1], 0)), Some(Status::RefusedRights));
     let forged = Signer::minted(&whole, &Capability { rights: Rights::READ, ..whole }, 5);
-    let forged = BulkFile::open(opening(&drive, forged, Protection::INTEGRITY_ARGS));
-    assert_eq!(status_of(forged), Some(Status::RefusedDigest));
+    assert_eq!(status_of(opened(forged, Options::empty())), Some(Status::RefusedDigest));
     let missing = ObjectName { object: nasd_types::ObjectId(name.object.0 + 1), ..name };
     assert_eq!(status_of(by(&drive.capability(missing))), Some(Status::RefusedDigest));
     // Keys name no object.
-    let key = BulkFile::open(opening(&drive, Signer::working(), Protection::INTEGRITY_ARGS));
-    assert_eq!(status_of(key), Some(Status::RefusedKey));
+    assert_eq!(status_of(opened(Signer::working(), Options::empty())), Some(Status::RefusedKey));
 }
 
 #[test]
@@ -325,4 +329,69 @@ fn a_stop_waits_for_nobody_who_has_a_file_open() {
     let begun = std::time::Instant::now();
     drive.server.take().unwrap().shut_down(Duration::from_secs(20)).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// Small numbers, large ones, and those near limits.
+fn any_number(random: &mut impl FnMut() -> u64) -> u64 {
+    let near = [0, 1, 4096, MIB as u64, 4 * MIB as u64, 1 << 40, 1 << 63, u64::MAX];
+    match random() % 3 {
+        0 => near[(random() % 8) as usize].wrapping_add(random() % 3).wrapping_sub(1),
+        1 => random() % (8 * MIB as u64),
+        _ => random(),
+    }
+}
+
+#[test]
+fn whatever_somebody_with_a_key_asks_is_answered_or_ends_his_connection() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(&noise(12, 2 * MIB));
+    let signer = Signer::capability(&drive.capability(name));
+    let authority =
+        Authority::new(signer.claimed, signer.secret.unwrap(), Protection::INTEGRITY_ARGS);
+    let prepared = authority.prepare(Suite::available()).unwrap();
+    let (credential, keys): (&[u8], &DigestKeys) = (&prepared.credential, &prepared.keys);
+    let payload = Open { credential, place: &[] }.to_bytes();
+    let prove = |shown: &[u8], mut packet: Packet| {
+        let protection = Protection::INTEGRITY_ARGS;
+        Seal { shown, protection, keys }.request(&mut packet, drive.fresh_nonce(), None);
+        packet.to_bytes()
+    };
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    println!("seed {seed}");
+    let mut state = seed | 1;
+    let mut random = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 31) ^ (state << 33)
+    };
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(drive.server().address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let length = any_number(&mut random);
+        let fields = Fields { options: random() % 16, length, ..Fields::default() };
+        let opens = prove(&payload, Packet::request(Kind::Open, 0, payload.len() as u64, &fields));
+        let (told, nonce) = exchange(&mut stream, &[&opens[..], &payload].concat());
+        assert_eq!(told, None);
+        let shown = bulk::shown(credential, &nonce);
+        for number in 1..8 {
+            let kind = Kind::ALL[(random() % 6) as usize];
+            let (offset, length) = (any_number(&mut random), any_number(&mut random));
+            let options = random() % 32;
+            let fields = Fields { offset, length, options, ..Fields::default() };
+            let brings = if kind == Kind::Write { length } else { random() % 2 * (random() % 99) };
+            let packet = prove(&shown, Packet::request(kind, number, brings, &fields));
+            let data = vec![7; usize::try_from(brings).unwrap_or(usize::MAX).min(5 * MIB)];
+            if stream.write_all(&packet).and_then(|()| stream.write_all(&data)).is_err() {
+                break;
+            }
+            let mut answer = [0; 160];
+            // What it waits for does not come.
+            if data.len() as u64 != brings || stream.read_exact(&mut answer).is_err() {
+                break;
+            }
+            let answer = Packet::from_bytes(&answer).unwrap();
+            assert!(answer.is_answer && answer.kind == kind && answer.number == number);
+            std::io::copy(&mut (&stream).take(answer.payload), &mut std::io::sink()).unwrap();
+        }
+    }
+    assert!(open(&drive, name).size().is_ok());
 }

@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod bulk;
+mod bulk_service;
 mod crowded;
 mod epoch;
 mod filter;
@@ -116,6 +117,14 @@ const ROWS: &[(&str, Measure)] = &[
     ("filter-short-job", scheduled::short_job),
     ("aggregate-link", aggregate::link),
     ("aggregate-drives", aggregate::drives),
+    ("bulk-read", bulk_service::cold_read),
+    ("bulk-read-x2", bulk_service::several),
+    ("bulk-read-x3", bulk_service::several),
+    ("bulk-write", bulk_service::durable_write),
+    ("bulk-3mb", bulk_service::by_size),
+    ("bulk-6mb", bulk_service::by_size),
+    ("bulk-12mb", bulk_service::by_size),
+    ("bulk-25mb", bulk_service::by_size),
     ("scale-read-1", scale::measure),
     ("scale-read-2", scale::measure),
     ("scale-read-4", scale::measure),
@@ -146,6 +155,7 @@ fn is_when_named(name: &str) -> bool {
     [
         "open-2m",
         "aggregate-",
+        "bulk-",
         "filter-select",
         "filter-local",
         "links-",

@@ -21,6 +21,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// with a time to come could keep these, and send them then.
 const MOST_OFFSET: Duration = Duration::from_secs(300);
 
+/// How far the time that requests are stamped with may be from what was proved.
+const MOST_DRIFT: Duration = Duration::from_secs(5);
+
 /// How often an open is tried again at once because of its nonce.
 const MOST_NONCES: u32 = 3;
 
@@ -51,6 +54,41 @@ pub(super) enum Answered {
     Refused(Status),
 }
 
+/// How far a server's clock is ahead of this host's, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// As requests are stamped.
+    used_ns: i128,
+    /// As it was known, or proved.
+    known_ns: i128,
+}
+
+impl Clock {
+    pub(super) fn known(ahead_ns: i128) -> Clock {
+        Clock { used_ns: ahead_ns, known_ns: ahead_ns }
+    }
+
+    /// Somebody has told it.
+    fn take_hint(&mut self, told: Timestamp) {
+        let ahead = ahead_of_here(told);
+        if (ahead - self.known_ns).unsigned_abs() <= MOST_OFFSET.as_nanos() {
+            self.used_ns = ahead;
+        }
+    }
+
+    /// Only the server can have told it: a little while ago, which is no reason to stamp otherwise.
+    fn learn(&mut self, told: Timestamp) {
+        self.known_ns = ahead_of_here(told);
+        if (self.used_ns - self.known_ns).unsigned_abs() > MOST_DRIFT.as_nanos() {
+            self.used_ns = self.known_ns;
+        }
+    }
+}
+
+fn ahead_of_here(told: Timestamp) -> i128 {
+    i128::from(told.0) - i128::from(wall_clock().0)
+}
+
 /// An open connection.
 pub(super) struct Connection {
     stream: TcpStream,
@@ -61,9 +99,7 @@ pub(super) struct Connection {
     protection: Protection,
     keys: DigestKeys,
     nonces: NonceSource,
-    /// From this host's clock to the server's, in nanoseconds: as it is believed, and as it was known before anybody told it.
-    offset_ns: i128,
-    known_ns: i128,
+    clock: Clock,
     number: u64,
     session: u64,
     pub(super) told: Told,
@@ -73,12 +109,11 @@ impl Connection {
     /// Connects, and opens the file, in the place of an earlier connection of the session.
     pub(super) fn open(
         opening: &Opening,
-        session: u64,
+        (session, mut clock): (u64, Clock),
         timeout: Duration,
     ) -> Result<Connection, Failure> {
-        let mut offset_ns = opening.clock_ahead_ns;
         for _ in 0..MOST_NONCES {
-            let mut connection = Connection::connect(opening, offset_ns, timeout)?;
+            let mut connection = Connection::connect(opening, clock, timeout)?;
             connection.session = session;
             match connection.ask_to_open(opening)? {
                 Answered::Done(fields) => {
@@ -92,7 +127,7 @@ impl Connection {
                     return Ok(connection);
                 }
                 Answered::Refused(status) if status.needs_fresh_nonce() => {
-                    offset_ns = connection.offset_ns;
+                    clock = connection.clock;
                 }
                 Answered::Refused(status) => return Err(connection.refused(status)),
                 Answered::Failed(status) => return Err(connection.failed(status)),
@@ -102,11 +137,7 @@ impl Connection {
         Err(Failure::Lost(error))
     }
 
-    fn connect(
-        opening: &Opening,
-        offset_ns: i128,
-        timeout: Duration,
-    ) -> Result<Connection, Failure> {
+    fn connect(opening: &Opening, clock: Clock, timeout: Duration) -> Result<Connection, Failure> {
         let server = opening.address.clone();
         let Some(Prepared { credential, keys }) = opening.authority.prepare(Suite::available())
         else {
@@ -127,8 +158,7 @@ impl Connection {
             protection: opening.authority.protection(),
             keys: keys.clone(),
             nonces: NonceSource::new(random()),
-            offset_ns,
-            known_ns: opening.clock_ahead_ns,
+            clock,
             number: 0,
             session: 0,
             told: Told { identity: 0, size: 0, instance: 0, alignment: 1, most: 1 },
@@ -151,9 +181,9 @@ impl Connection {
         Ok(answered)
     }
 
-    /// Which session it is of.
-    pub(super) fn session(&self) -> u64 {
-        self.session
+    /// The server's clock, as far as it is known.
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Asks for something that brings no data.
@@ -202,7 +232,7 @@ impl Connection {
     }
 
     fn nonce(&self) -> Nonce {
-        let now = i128::from(wall_clock().0) + self.offset_ns;
+        let now = i128::from(wall_clock().0) + self.clock.used_ns;
         self.nonces.draw(Timestamp(u64::try_from(now).unwrap_or(0)))
     }
 
@@ -232,7 +262,7 @@ impl Connection {
             if packet.payload != 0 {
                 return Err(Failure::protocol(&self.server, "a refusal with data"));
             }
-            self.take_hint(packet.nonce.timestamp);
+            self.clock.take_hint(packet.nonce.timestamp);
             if status == Status::RefusedReplay {
                 self.nonces.change_sender(&to.nonce);
             }
@@ -241,7 +271,9 @@ impl Connection {
         let asked = Asked { nonce: to.nonce };
         let opened = self.seal().open_answer(packet, asked);
         let fields = opened.map_err(|error| Failure::seal(&self.server, error))?;
-        self.learn_clock(packet.nonce.timestamp);
+        if !self.protection.is_empty() {
+            self.clock.learn(packet.nonce.timestamp);
+        }
         let length = usize::try_from(packet.payload).ok().filter(|length| *length <= into.len());
         let Some(length) = length else {
             return Err(Failure::protocol(&self.server, "more data than were asked for"));
@@ -265,22 +297,6 @@ impl Connection {
         match is_right {
             true => Ok(()),
             false => Err(BulkError::Forged { server: self.server.clone() }.into()),
-        }
-    }
-
-    /// The server's clock, as only it can have told it; when that was is not known, but it was not long ago.
-    fn learn_clock(&mut self, told: Timestamp) {
-        if !self.protection.is_empty() {
-            let offset = i128::from(told.0) - i128::from(wall_clock().0);
-            (self.offset_ns, self.known_ns) = (offset, offset);
-        }
-    }
-
-    /// The server's clock, as somebody has told it.
-    fn take_hint(&mut self, told: Timestamp) {
-        let offset = i128::from(told.0) - i128::from(wall_clock().0);
-        if (offset - self.known_ns).unsigned_abs() <= MOST_OFFSET.as_nanos() {
-            self.offset_ns = offset;
         }
     }
 

@@ -4,11 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_protocol::bulk::{Fields, Kind};
 
-use super::connection::{Connection, Told};
+use super::connection::Told;
+use super::queue::Seat;
 use super::{BulkError, Completed, Opening, Queue};
 
-/// Connections that are kept while nobody uses them.
-const IDLE_CONNECTIONS: usize = 4;
+/// Sessions that are kept while nobody uses them.
+const IDLE_SEATS: usize = 4;
 
 /// Parts of one long transfer that are under way at a time.
 const PARTS: usize = 4;
@@ -22,7 +23,7 @@ pub struct BulkFile {
 
 #[derive(Default)]
 struct State {
-    idle: Vec<Connection>,
+    idle: Vec<Seat>,
     /// Something was written since the last sync, while the server ran as this instance.
     written_to: Option<u64>,
 }
@@ -34,11 +35,11 @@ impl BulkFile {
     ///
     /// [`BulkError`].
     pub fn open(opening: Opening) -> Result<BulkFile, BulkError> {
-        let (told, connection) = {
+        let (told, seat) = {
             let mut queue = Queue::<Vec<u8>>::new(&opening);
-            (queue.told()?, queue.into_connection())
+            (queue.told()?, queue.into_seat())
         };
-        let state = State { idle: connection.into_iter().collect(), written_to: None };
+        let state = State { idle: vec![seat], written_to: None };
         Ok(BulkFile { opening, told, state: Mutex::new(state) })
     }
 
@@ -64,8 +65,12 @@ impl BulkFile {
 
     /// A queue of transfers, with a connection of its own.
     pub fn queue<B: AsRef<[u8]> + AsMut<[u8]>>(&self) -> Queue<'_, B> {
-        let connection = self.lock().idle.pop();
-        Queue::with(&self.opening, Some(self.told), connection)
+        Queue::with(&self.opening, self.told, self.seat())
+    }
+
+    /// One that nobody uses.
+    fn seat(&self) -> Seat {
+        self.lock().idle.pop().unwrap_or_else(Seat::new)
     }
 
     /// Reads at an offset. Fewer bytes than there is room for are read only at the end of the file.
@@ -156,15 +161,14 @@ impl BulkFile {
         &self,
         run: impl FnOnce(&mut Queue<'_, Part<'d>>) -> Result<T, BulkError>,
     ) -> Result<T, BulkError> {
-        let connection = self.lock().idle.pop();
-        let mut queue = Queue::with(&self.opening, Some(self.told), connection);
+        let mut queue = Queue::with(&self.opening, self.told, self.seat());
         let outcome = run(&mut queue);
         let written_to = queue.written_to();
-        let connection = queue.into_connection();
+        let seat = queue.into_seat();
         let mut state = self.lock();
         state.written_to = state.written_to.or(written_to);
-        if state.idle.len() < IDLE_CONNECTIONS {
-            state.idle.extend(connection);
+        if state.idle.len() < IDLE_SEATS {
+            state.idle.push(seat);
         }
         drop(state);
         outcome

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nasd_protocol::Status;
 use nasd_protocol::bulk::{Fields, Kind, Packet};
 
-use super::connection::{Answered, Connection, Sent, Told, random};
+use super::connection::{Answered, Clock, Connection, Sent, Told, random};
 use super::error::Failure;
 use super::{BulkError, Opening};
 
@@ -43,11 +43,25 @@ pub struct Queue<'f, B> {
     connection: Option<Connection>,
     /// That of the connection, and of those that take its place.
     session: u64,
+    /// The server's, as far as it was known when the last connection was lost.
+    clock: Clock,
     under_way: VecDeque<Transfer<B>>,
     completed: VecDeque<Completed<B>>,
     /// Something was written since the last sync, while the server ran as this instance.
     written_to: Option<u64>,
     told: Option<Told>,
+}
+
+/// A session, and its connection unless that was lost: who goes on in it needs not fear what was sent on that.
+pub(super) struct Seat {
+    session: u64,
+    connection: Option<Connection>,
+}
+
+impl Seat {
+    pub(super) fn new() -> Seat {
+        Seat { session: random().max(1), connection: None }
+    }
 }
 
 struct Transfer<B> {
@@ -78,6 +92,7 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
             opening,
             connection: None,
             session: random().max(1),
+            clock: Clock::known(opening.clock_ahead_ns),
             under_way: VecDeque::new(),
             completed: VecDeque::new(),
             written_to: None,
@@ -85,20 +100,16 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
         }
     }
 
-    /// On a connection that is there, if there is one, for a file that is known.
-    pub(super) fn with(
-        opening: &'f Opening,
-        told: Option<Told>,
-        connection: Option<Connection>,
-    ) -> Queue<'f, B> {
-        let anew = Queue::new(opening);
-        let session = connection.as_ref().map_or(anew.session, Connection::session);
-        Queue { connection, session, told, ..anew }
+    /// In a seat that is there, for a file that is known.
+    pub(super) fn with(opening: &'f Opening, told: Told, seat: Seat) -> Queue<'f, B> {
+        let Seat { session, connection } = seat;
+        Queue { connection, session, told: Some(told), ..Queue::new(opening) }
     }
 
-    /// The connection, if it is of use for others.
-    pub(super) fn into_connection(self) -> Option<Connection> {
-        self.connection.filter(|_| self.under_way.is_empty())
+    /// The seat, for others.
+    pub(super) fn into_seat(self) -> Seat {
+        let connection = self.connection.filter(|_| self.under_way.is_empty());
+        Seat { session: self.session, connection }
     }
 
     /// As which instance the server ran when something was written that is not known to be durable.
@@ -177,7 +188,8 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
             Some(connection) => connection,
             None => {
                 let timeout = self.opening.patience.min(CONNECT_TIMEOUT);
-                let connection = Connection::open(self.opening, self.session, timeout)?;
+                let connection =
+                    Connection::open(self.opening, (self.session, self.clock), timeout)?;
                 let before = self.told.replace(connection.told);
                 if before.is_some_and(|before| before.identity != connection.told.identity) {
                     self.told = before;
@@ -222,7 +234,13 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
         };
         let answered = connection.conclude(&packet, &sent, into)?;
         let outcome = match answered {
-            Answered::Refused(status) if transfer.may_try_again(status) => return Ok(None),
+            Answered::Refused(status) if transfer.may_try_again(status) => {
+                // Anybody may have refused a write that the server is yet to get: on another connection it does not.
+                return match transfer.kind {
+                    Kind::Write => Err(Failure::Lost(io::Error::other(status))),
+                    _ => Ok(None),
+                };
+            }
             Answered::Failed(Status::Busy) => {
                 transfer.sent = None;
                 thread::sleep(PAUSES.0);
@@ -250,9 +268,15 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
         Ok(transfer.map(done))
     }
 
+    fn drop_connection(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.clock = connection.clock();
+        }
+    }
+
     /// After a failed try: whether there is another one, on another connection.
     fn go_on_after(&mut self, failure: Failure, tries: &mut Tries) -> Result<(), BulkError> {
-        self.connection = None;
+        self.drop_connection();
         self.under_way.iter_mut().for_each(|transfer| transfer.sent = None);
         let last = match failure {
             Failure::Final(error) => return Err(error),
@@ -297,6 +321,10 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
                     if status.needs_fresh_nonce() && nonces < MOST_NONCES =>
                 {
                     nonces += 1;
+                    // As of writes.
+                    if kind == Kind::Resize {
+                        self.drop_connection();
+                    }
                     continue;
                 }
                 Ok(Answered::Refused(status)) => {

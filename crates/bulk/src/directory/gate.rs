@@ -233,7 +233,7 @@ fn access(capability: &Capability, kind: Kind, fields: &Fields) -> Access<'stati
     Access {
         // There is nothing in it that could name another.
         target: Target::Object(PARTITION, capability.object),
-        rights: kind.rights(),
+        rights: fields.rights(kind),
         bytes: fields.bytes(kind),
         keys: KeyKinds::only(nasd_capability::KeyKind::Capability),
     }

@@ -82,7 +82,8 @@ pub fn serve<B: Backend>(
     };
     let identity = found.as_ref().map_or(0, |(_, file)| backend.identity(file));
     // Until nothing is done any more for the connection that this one takes the place of.
-    let _session = sessions.begin((permit.fields.offset, identity), stream)?;
+    let name = if found.is_ok() { permit.fields.offset } else { 0 };
+    let _session = sessions.begin((name, identity), stream)?;
     let nonce = backend.nonce();
     let told = found.as_ref().map(|(facts, _)| *facts).map_err(|status| *status);
     answer_open((backend, &sender), (&packet, &permit), (nonce, identity), told)?;
@@ -101,11 +102,13 @@ pub fn serve<B: Backend>(
         hands: Hands::new(),
     };
     let guess = Guess::new(traits.ahead_bytes);
-    let first = match options.contains(Options::READ) && permit.fields.length <= traits.most {
+    let is_random = options.contains(Options::RANDOM);
+    let will_read = options.contains(Options::READ) && !is_random;
+    let first = match will_read && permit.fields.length <= traits.most {
         true => guess.at_open(permit.fields.length, size),
         false => Vec::new(),
     };
-    connection.run(Guessing { guess, is_random: options.contains(Options::RANDOM), size }, &first)
+    connection.run(Guessing { guess, is_random, size }, &first)
 }
 
 /// Tells how the file is, or why it can't be opened.

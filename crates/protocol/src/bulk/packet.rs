@@ -5,6 +5,7 @@ use nasd_types::limits::MAX_OBJECT_BYTES;
 use nasd_types::{ByteRange, Rights, Timestamp};
 use thiserror::Error;
 
+use super::Options;
 use crate::Status;
 use crate::drive::Procedure;
 
@@ -65,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// What a capability must allow for it.
+    /// What a capability must allow for it at least.
     pub const fn rights(self) -> Rights {
         match self {
             Kind::Open | Kind::Stat => Rights::GETATTR,
@@ -135,6 +136,16 @@ impl Fields {
             time: word(6),
             most: word(7),
         }
+    }
+
+    /// What a capability must allow for a request of some kind: for an open, besides, what the file is opened for.
+    pub fn rights(&self, kind: Kind) -> Rights {
+        let options = Options::from_bits_retain(self.options);
+        let wanted = |option, right| match kind == Kind::Open && options.contains(option) {
+            true => right,
+            false => Rights::empty(),
+        };
+        kind.rights() | wanted(Options::READ, Rights::READ) | wanted(Options::WRITE, Rights::WRITE)
     }
 
     /// The bytes of the file that a request of some kind is about, which a capability's region must have.

@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bulk::{Kind, PACKET_BYTES};
+    use crate::bulk::{Kind, Open, PACKET_BYTES};
 
     const CREDENTIAL: &[u8] = b"who comes";
     const ASKED: Asked = Asked { nonce: nonce(1) };
@@ -410,6 +410,43 @@ mod tests {
             // A refusal proves nothing, whatever it says.
             let refusal = asked.answer(0, &Fields { status: 101, ..Fields::default() });
             assert_eq!(right.open_answer(&refusal, ASKED), Err(SealError::Digest));
+        }
+    }
+
+    #[test]
+    fn a_request_is_of_use_on_its_own_connection_alone() {
+        for (keys, protection) in cases() {
+            let (own, other) = (shown(CREDENTIAL, &nonce(7)), shown(CREDENTIAL, &nonce(8)));
+            let with = |shown| Seal { shown, protection, keys: &keys };
+            for kind in Kind::ALL {
+                let (packet, _) = request(&with(&own), kind, b"hello, disk");
+                assert_eq!(taken(&with(&own), &packet), Some(SAID), "{kind:?} {protection:?}");
+                for wrong in [&other[..], CREDENTIAL] {
+                    assert_eq!(taken(&with(wrong), &packet), None, "{kind:?} {protection:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_open_is_for_its_own_place_and_authority_alone() {
+        let payload = |credential: &[u8], place: &[u8]| Open { credential, place }.to_bytes();
+        let own = payload(CREDENTIAL, b"here");
+        let moved = [CREDENTIAL, b"h"].concat();
+        let others = [
+            payload(CREDENTIAL, b"there"),
+            payload(CREDENTIAL, b""),
+            payload(b"who else comes", b"here"),
+            payload(&moved, b"ere"),
+            shown(CREDENTIAL, &nonce(2)),
+        ];
+        for (keys, protection) in cases() {
+            let with = |shown| Seal { shown, protection, keys: &keys };
+            let (packet, _) = request(&with(&own), Kind::Open, b"");
+            assert_eq!(taken(&with(&own), &packet), Some(SAID), "{protection:?}");
+            for other in &others {
+                assert_eq!(taken(&with(other), &packet), None, "{protection:?}");
+            }
         }
     }
 

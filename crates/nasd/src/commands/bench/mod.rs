@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The measured object is 1 GiB and is overwritten whole; the rest is the metadata region's.
 const DEVICE_BYTES: u64 = 4 << 30;
+/// The same where rows of the bulk service are named: their file is 4 GiB, and is overwritten while nothing is free yet.
+const BULK_DEVICE_BYTES: u64 = 14 << 30;
 /// The cache holds the whole object.
 const CACHE_BYTES: u64 = 1536 << 20;
 const PARTITION: PartitionId = PartitionId(1);
@@ -43,7 +45,9 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
     }
     let parent = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let directory = Scratch::create(&parent)?;
-    let target = start_drive(&directory.0, arguments.emulate_disk)?;
+    let is_bulk = arguments.rows.iter().any(|row| row.starts_with("bulk-"));
+    let device_bytes = if is_bulk { BULK_DEVICE_BYTES } else { DEVICE_BYTES };
+    let target = start_drive(&directory.0, device_bytes, arguments.emulate_disk)?;
     if !json {
         println!(
             "{:<25}{:>10}{:>10}{:>8}{:>10}  {:<6}limit; memory is MiB of the drive beyond its cache, \
@@ -107,8 +111,12 @@ impl Drop for Scratch {
 }
 
 /// A drive process, stopped when the target is dropped, and an object to work on.
-fn start_drive(directory: &Path, emulate_disk: bool) -> Result<Target, Box<dyn Error>> {
-    let drive = BenchDrive::create(directory, "drive", DEVICE_BYTES, CACHE_BYTES, None)?
+fn start_drive(
+    directory: &Path,
+    device_bytes: u64,
+    emulate_disk: bool,
+) -> Result<Target, Box<dyn Error>> {
+    let drive = BenchDrive::create(directory, "drive", device_bytes, CACHE_BYTES, None)?
         .emulating_disk(emulate_disk);
     let drive = Arc::new(Mutex::new(drive));
     let others_peak = Arc::new(Mutex::new(None));
@@ -131,10 +139,12 @@ fn start_drive(directory: &Path, emulate_disk: bool) -> Result<Target, Box<dyn E
     };
     let version = created.attributes.access_control_version;
     let working = SecretKey::new(started.keys.working_key);
-    let issue = move |capability: Capability| {
+    let issued = move |capability: Capability, version: u64| {
         let key = capability_key(&working, &capability, version);
         IssuedCapability { capability, key, sealed: None }
     };
+    let others = issued.clone();
+    let issue = move |capability: Capability| issued(capability, version);
     drop(started);
     let timed = drive.clone();
     let (restarted, measured, filled) = (drive.clone(), drive, directory.to_owned());
@@ -150,6 +160,10 @@ fn start_drive(directory: &Path, emulate_disk: bool) -> Result<Target, Box<dyn E
         peak_memory: Box::new(move || lock(&peak).take().or_else(|| lock(&measured).peak_memory())),
         cpu_seconds: Box::new(move || lock(&timed).cpu_seconds()),
         mint: Box::new(move |audit_id| issue(Capability { audit_id, ..capability })),
+        issue: Box::new(move |name, version| {
+            let ObjectName { partition, object } = name;
+            others(Capability { partition, object, ..capability }, version)
+        }),
         open_filled: Box::new(move |objects, times| {
             let (seconds, memory) = filled::open_filled(&filled, objects, times, emulate_disk)
                 .map_err(|error| error.to_string())?;
