@@ -7,6 +7,9 @@ use nasd_types::ByteRange;
 /// Reads that are guessed ahead of a stream, at most.
 pub(crate) const MOST_READS: usize = 8;
 
+/// After so many reads in a row that were guessed right, as many are guessed ahead as may be.
+const SURE: u32 = 2;
+
 /// Guesses the reads of one open file: on from where the last one ended, or in equal steps.
 #[derive(Debug)]
 pub(crate) struct Guess {
@@ -27,14 +30,15 @@ impl Guess {
         Guess { most_bytes, last: None, apart: None, step: None, right: 0 }
     }
 
-    /// What will be read first of a file of `size` bytes that was opened to be read in blocks of `length` bytes.
-    pub(crate) fn at_open(&self, length: u64, size: u64) -> Vec<ByteRange> {
+    /// What will be read first of a file of `size` bytes that was opened to be read in blocks of `length` bytes: who says so is believed.
+    pub(crate) fn at_open(&mut self, length: u64, size: u64) -> Vec<ByteRange> {
         if length == 0 {
             return Vec::new();
         }
+        (self.step, self.right) = (Some(i128::from(length)), SURE);
         (0..self.depth(length) as u64)
             .map(|number| ByteRange::new(number.saturating_mul(length), length))
-            .take_while(|range| range.offset < size)
+            .map_while(|range| within(range, size))
             .collect()
     }
 
@@ -53,8 +57,8 @@ impl Guess {
         let at = |number: usize| i128::from(read.offset) + step * (number as i128 + 1);
         (0..self.depth(read.length))
             .map_while(|number| u64::try_from(at(number)).ok())
-            .take_while(|offset| *offset < size)
             .map(|offset| ByteRange::new(offset, read.length))
+            .map_while(|range| within(range, size))
             .collect()
     }
 
@@ -79,9 +83,15 @@ impl Guess {
 
     fn depth(&self, length: u64) -> usize {
         let most = usize::try_from(self.most_bytes / length).unwrap_or(MOST_READS);
-        let wanted = 2_usize.pow(self.right.min(8) + 1);
+        let wanted = 2_usize.pow(self.right.min(SURE) + 1);
         wanted.min(most).clamp(1, MOST_READS)
     }
+}
+
+/// What a range has in common with a file of `size` bytes, if that is something.
+pub(crate) fn within(range: ByteRange, size: u64) -> Option<ByteRange> {
+    let range = range.intersection(&ByteRange::new(0, size));
+    (!range.is_empty()).then_some(range)
 }
 
 #[cfg(test)]
@@ -113,11 +123,16 @@ mod tests {
     #[test]
     fn who_says_how_long_his_reads_will_be_is_read_ahead_of_from_the_beginning() {
         let mut guess = Guess::new(6 * MIB);
-        assert_eq!(offsets(&guess.at_open(MIB, 100 * MIB)), [0, 1]);
+        assert_eq!(offsets(&guess.at_open(MIB, 100 * MIB)), [0, 1, 2, 3, 4, 5]);
         assert_eq!(offsets(&guess.at_open(MIB, 10)), [0]);
         assert!(guess.at_open(0, 100 * MIB).is_empty() && guess.at_open(MIB, 0).is_empty());
         assert_eq!(guess.at_open(u64::MAX, u64::MAX).len(), 1);
-        assert_eq!(offsets(&guess.after(read(0), 100 * MIB)), [1, 2]);
+        assert_eq!(guess.at_open(MIB, MIB + 5)[1], ByteRange::new(MIB, 5), "up to the end");
+        let mut guess = Guess::new(6 * MIB);
+        guess.at_open(MIB, 100 * MIB);
+        assert_eq!(offsets(&guess.after(read(0), 100 * MIB)), [1, 2, 3, 4, 5, 6]);
+        // He did not do what he said.
+        assert!(guess.after(read(50), 100 * MIB).is_empty());
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //! * [`server`]: the server's end of a connection, over any [`server::Backend`].
 //! * [`client`]: open files, and queues of transfers.
 //! * [`directory`]: the back end of an ordinary directory.
+//! * [`desk`]: who gets tickets for its files.
 //!
 //! Objects of a drive are served by the drive (`nasd-drive`), with its own [`server::Backend`].
 
 pub mod client;
+pub mod desk;
 pub mod directory;
 mod guess;
 pub mod server;

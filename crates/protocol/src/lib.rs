@@ -20,6 +20,7 @@
 
 pub mod auth;
 pub mod bulk;
+pub mod bulk_desk;
 pub mod cancelling;
 pub mod drive;
 pub mod limits;

@@ -111,6 +111,11 @@ impl Gate {
         Ticket { capability, sealed: self.sealing.seal(&capability), key, place }
     }
 
+    /// The server's clock.
+    pub(super) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
     /// A nonce of the server's own.
     pub(super) fn nonce(&self) -> Nonce {
         self.nonces.draw((self.clock)())

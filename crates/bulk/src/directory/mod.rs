@@ -1,8 +1,9 @@
 //! The back end of an ordinary directory: its files, by way of the kernel and past its cache.
 
 mod buffers;
-mod confined;
+pub(crate) mod confined;
 mod gate;
+pub(crate) mod identity;
 
 use std::fs::File;
 use std::io;
@@ -10,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use nasd_capability::{Nonce, SecretKey};
 use nasd_protocol::Status;
@@ -21,6 +21,7 @@ use rustix::fs::{Mode, OFlags};
 use self::buffers::Buffers;
 use self::confined::Confined;
 use self::gate::{Gate, Holder};
+use self::identity::{FileIdentity, Named};
 use crate::server::{Backend, Block, Facts, Permit, Refused, Request, Traits};
 
 pub use buffers::Lent;
@@ -45,6 +46,8 @@ pub struct DirectoryOptions {
     pub all_ahead_bytes: usize,
     /// Memory that is kept while nobody uses it.
     pub idle_bytes: usize,
+    /// Whether nothing can be changed, whatever tickets allow.
+    pub read_only: bool,
 }
 
 impl Default for DirectoryOptions {
@@ -55,6 +58,7 @@ impl Default for DirectoryOptions {
             ahead_bytes: 12 << 20,
             all_ahead_bytes: 256 << 20,
             idle_bytes: 64 << 20,
+            read_only: false,
         }
     }
 }
@@ -139,7 +143,49 @@ impl Directory {
 
     /// A ticket for a path, for whoever may have it: that is for the caller to know.
     pub fn ticket(&self, path: &[u8], rights: Rights, expires: Timestamp) -> Ticket {
-        self.gate.mint(path, rights, expires)
+        let named = Named { identity: None, path: path.to_vec() };
+        self.gate.mint(&named.to_bytes(), rights, expires)
+    }
+
+    /// A ticket for one file, as long as it has that path: not for another that comes to have it.
+    pub(crate) fn ticket_of(
+        &self,
+        (path, identity): (Vec<u8>, FileIdentity),
+        rights: Rights,
+        expires: Timestamp,
+    ) -> Ticket {
+        let named = Named { identity: Some(identity), path };
+        self.gate.mint(&named.to_bytes(), rights, expires)
+    }
+
+    /// The server's clock, by which tickets expire.
+    pub fn now(&self) -> Timestamp {
+        self.gate.now()
+    }
+
+    /// Whether nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    pub(crate) fn confined(&self) -> &Confined {
+        &self.confined
+    }
+
+    /// Opens the file that a place names.
+    fn open_named(&self, named: &[u8], options: Options) -> Result<(File, bool), Status> {
+        let Named { identity, path } = Named::from_bytes(named).ok_or(Status::NoSuchObject)?;
+        if self.options.read_only && options.contains(Options::WRITE) {
+            return Err(Status::ReadOnly);
+        }
+        let (file, is_direct) = self.open_file(&path, options)?;
+        if let Some(identity) = identity {
+            let found = FileIdentity::of(&file).map_err(|error| status_of(&error))?;
+            if found != identity {
+                return Err(Status::NoSuchObject);
+            }
+        }
+        Ok((file, is_direct))
     }
 
     /// Opens a file past the kernel's cache, where the file system can do that.
@@ -219,6 +265,19 @@ impl OpenFile {
         Ok((facts, version))
     }
 
+    /// Takes the set-user-ID and set-group-ID bits away before contents change, as the kernel does where a writer is not
+    /// root: this server may be, and whom it writes for is not.
+    fn disarm(&self) -> Result<(), Status> {
+        let mode = self.file.metadata().map_err(|error| status_of(&error))?.mode();
+        let group_bit = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+        let armed = mode & (0o4000 | group_bit);
+        if armed == 0 {
+            return Ok(());
+        }
+        let mode = Mode::from_raw_mode(mode & 0o7777 & !armed);
+        rustix::fs::fchmod(&self.file, mode).map_err(|error| status_of(&error.into()))
+    }
+
     /// Whether a transfer can be made past the kernel's cache.
     fn check(&self, range: ByteRange) -> Result<(), Status> {
         let is_whole = |bytes: u64| bytes.is_multiple_of(self.alignment);
@@ -249,10 +308,10 @@ impl Backend for Directory {
         let permit = self.gate.permit(&holder, request)?;
         let options = Options::from_bits_retain(permit.fields.options);
         let opened = path.ok_or(Status::NoSuchObject);
-        let opened = opened.and_then(|path| self.open_file(&path, options));
+        let opened = opened.and_then(|named| self.open_named(&named, options));
         let opened = opened.and_then(|(file, is_direct)| {
             let alignment = if is_direct { alignment_of(&file) } else { 1 };
-            let identity = identity_of(&file).map_err(|error| status_of(&error))?;
+            let identity = FileIdentity::of(&file).map_err(|error| status_of(&error))?.as_number();
             Ok(OpenFile { file, holder, is_direct, alignment, identity })
         });
         Ok((permit, opened))
@@ -287,6 +346,7 @@ impl Backend for Directory {
     }
 
     fn resize(&self, file: &OpenFile, _grant: &(), size: u64) -> Result<Facts, Status> {
+        file.disarm()?;
         file.file.set_len(size).map_err(|error| status_of(&error))?;
         self.stat(file)
     }
@@ -297,9 +357,13 @@ impl Backend for Directory {
     }
 
     fn ahead(&self, file: &OpenFile, range: ByteRange) -> Option<FileBlock> {
-        file.check(range).ok()?;
-        let lent = self.buffers.lend_ahead(range.length as usize)?;
-        self.read_into(file, range, lent).ok()
+        // What is left of a file is no multiple of anything.
+        let whole = ByteRange::new(range.offset, range.length.next_multiple_of(file.alignment));
+        file.check(whole).ok()?;
+        let lent = self.buffers.lend_ahead(whole.length as usize)?;
+        let mut block = self.read_into(file, whole, lent).ok()?;
+        block.lent.length = block.lent.length.min(range.length as usize);
+        Some(block)
     }
 
     fn is_current(&self, file: &OpenFile, block: &FileBlock) -> bool {
@@ -318,6 +382,7 @@ impl Backend for Directory {
         range: ByteRange,
         (room, durable): (Lent, bool),
     ) -> Result<Facts, Status> {
+        file.disarm()?;
         let written = file.file.write_all_at(room.bytes(), range.offset);
         written.map_err(|error| status_of(&error))?;
         match durable {
@@ -339,19 +404,6 @@ fn alignment_of(file: &File) -> u64 {
     let told = told.ok().filter(|told| told.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
     let bytes = told.map(|told| told.stx_dio_offset_align.max(told.stx_dio_mem_align));
     bytes.filter(|bytes| *bytes > 0).map_or(CAUTIOUS_ALIGNMENT, u64::from)
-}
-
-/// A number that another file of the same path does not have: numbers of files are used again, but not in the same moment.
-fn identity_of(file: &File) -> io::Result<u64> {
-    let told = file.metadata()?;
-    let made = told.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let made = made.map_or(0, |since_epoch| since_epoch.as_nanos() as u64);
-    // Odd factors spread each part over all bits.
-    let parts =
-        [(told.dev(), 0x9e37_79b9_7f4a_7c15), (told.ino(), 0xbf58_476d_1ce4_e5b9), (made, 1)];
-    let put =
-        |all: u64, (part, factor): &(u64, u64)| all.rotate_left(21) ^ part.wrapping_mul(*factor);
-    Ok(parts.iter().fold(0, put))
 }
 
 /// What an error of the file system is to a client.

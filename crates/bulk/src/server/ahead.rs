@@ -4,6 +4,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nasd_types::ByteRange;
 
+/// Reads that are made at a time, and bytes of them, at least: the medium is to have enough to do, and what is wanted first is to
+/// come first.
+const AT_A_TIME: (usize, u64) = (2, 1 << 20);
+
 /// The reads ahead of one open file.
 pub(super) struct Ahead<D> {
     state: Mutex<State<D>>,
@@ -40,11 +44,11 @@ impl<D> Ahead<D> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are wanted, and no others. Tells which have to be begun.
-    pub(super) fn plan(&self, wanted: &[ByteRange]) -> Vec<u64> {
+    /// These are wanted, and no others. Tells how many of them are new.
+    pub(super) fn plan(&self, wanted: &[ByteRange]) -> usize {
         let mut state = self.lock();
         state.slots.retain(|slot| wanted.contains(&slot.range));
-        let mut new = Vec::new();
+        let mut new = 0;
         for range in wanted {
             if state.slots.iter().any(|slot| slot.range == *range) {
                 continue;
@@ -52,17 +56,23 @@ impl<D> Ahead<D> {
             let number = state.number;
             state.number += 1;
             state.slots.push(Slot { number, range: *range, stage: Stage::Waiting });
-            new.push(number);
+            new += 1;
         }
         new
     }
 
-    /// What is to be read for one that is begun; nothing if it is not wanted any more.
-    pub(super) fn begin(&self, number: u64) -> Option<ByteRange> {
+    /// The next one, to be read now, and its number; nothing if none is left, or enough are being read: whoever reads these asks again.
+    pub(super) fn begin(&self) -> Option<(u64, ByteRange)> {
         let mut state = self.lock();
-        let slot = state.slots.iter_mut().find(|slot| slot.number == number)?;
+        let reading = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Reading));
+        let (count, bytes) =
+            reading.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.range.length));
+        if count >= AT_A_TIME.0 && bytes >= AT_A_TIME.1 {
+            return None;
+        }
+        let slot = state.slots.iter_mut().find(|slot| matches!(slot.stage, Stage::Waiting))?;
         slot.stage = Stage::Reading;
-        Some(slot.range)
+        Some((slot.number, slot.range))
     }
 
     /// It was read, or can't be: whoever asks for it will be told why.
@@ -106,28 +116,43 @@ mod tests {
     #[test]
     fn what_is_wanted_is_begun_once_and_what_is_not_any_more_is_dropped() {
         let ahead = Ahead::new();
-        assert_eq!(ahead.plan(&[range(1), range(2)]), [0, 1]);
-        assert_eq!(ahead.begin(0), Some(range(1)));
+        assert_eq!(ahead.plan(&[range(1), range(2)]), 2);
+        assert_eq!(ahead.begin(), Some((0, range(1))));
         ahead.finish(0, Some("one"));
-        assert_eq!(ahead.plan(&[range(1), range(2), range(3)]), [2]);
+        assert_eq!(ahead.plan(&[range(1), range(2), range(3)]), 1);
         assert_eq!(ahead.take(&range(1)), Some("one"));
         assert_eq!(ahead.take(&range(1)), None, "it is told once");
         // Who asks before anybody has begun does it himself.
         assert_eq!(ahead.take(&range(2)), None);
-        assert_eq!(ahead.begin(1), None);
+        assert_eq!(ahead.begin(), Some((2, range(3))));
+        assert_eq!(ahead.begin(), None);
         // A wrong guess.
-        assert_eq!(ahead.begin(2), Some(range(3)));
-        assert_eq!(ahead.plan(&[range(9)]), [3]);
+        assert_eq!(ahead.plan(&[range(9)]), 1);
         ahead.finish(2, Some("three"));
         assert_eq!(ahead.take(&range(3)), None);
+        assert_eq!(ahead.begin(), Some((3, range(9))));
+    }
+
+    #[test]
+    fn no_more_are_begun_than_keep_the_medium_busy() {
+        let long = |number: u64| ByteRange::new(number << 20, 1 << 20);
+        let ahead = Ahead::new();
+        ahead.plan(&[long(0), long(1), long(2)]);
+        assert_eq!((ahead.begin(), ahead.begin()), (Some((0, long(0))), Some((1, long(1)))));
+        assert_eq!(ahead.begin(), None);
+        ahead.finish(0, Some("zero"));
+        assert_eq!(ahead.begin(), Some((2, long(2))));
+        let short = Ahead::<()>::new();
+        short.plan(&[range(0), range(1), range(2), range(3)]);
+        assert!((0..4).all(|_| short.begin().is_some()));
     }
 
     #[test]
     fn who_asks_for_what_is_being_read_waits_for_it() {
         let ahead = Ahead::new();
         ahead.plan(&[range(1), range(2)]);
-        ahead.begin(0);
-        ahead.begin(1);
+        ahead.begin();
+        ahead.begin();
         std::thread::scope(|scope| {
             let one = scope.spawn(|| ahead.take(&range(1)));
             let two = scope.spawn(|| ahead.take(&range(2)));

@@ -19,7 +19,7 @@ use super::hands::Hands;
 use super::reply::Sender;
 use super::sessions::Sessions;
 use super::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
-use crate::guess::Guess;
+use crate::guess::{Guess, within};
 
 /// How long a client may take to send the rest of what it began, or to take what it asked for.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ pub fn serve<B: Backend>(
         ahead: Ahead::new(),
         hands: Hands::new(),
     };
-    let guess = Guess::new(traits.ahead_bytes);
+    let mut guess = Guess::new(traits.ahead_bytes);
     let is_random = options.contains(Options::RANDOM);
     let will_read = options.contains(Options::READ) && !is_random;
     let first = match will_read && permit.fields.length <= traits.most {
@@ -169,8 +169,8 @@ struct Connection<'a, B: Backend> {
 
 /// What the receiving thread leaves to others.
 enum Job<B: Backend> {
-    /// To read ahead what has that number.
-    Ahead(u64),
+    /// To read ahead what is wanted next.
+    Ahead,
     Read(Asked<B>),
     Write(Asked<B>, B::Room),
 }
@@ -191,9 +191,7 @@ impl<B: Backend> Connection<'_, B> {
     /// Serves all requests, and reads ahead at once what will be read first.
     fn run(&self, mut guessing: Guessing, first: &[ByteRange]) -> Result<(), Ended> {
         thread::scope(|scope| {
-            for number in self.ahead.plan(first) {
-                self.give(scope, Job::Ahead(number));
-            }
+            self.plan(scope, first);
             let outcome = self.receive_all(scope, &mut guessing);
             self.hands.end();
             outcome
@@ -255,6 +253,13 @@ impl<B: Backend> Connection<'_, B> {
         Ok(())
     }
 
+    /// Has these read ahead, and no others.
+    fn plan<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, wanted: &[ByteRange]) {
+        for _ in 0..self.ahead.plan(wanted) {
+            self.give(scope, Job::Ahead);
+        }
+    }
+
     fn give<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) {
         if self.hands.push(job) {
             scope.spawn(|| self.hands.work(|job| self.do_job(job)));
@@ -269,8 +274,8 @@ impl<B: Backend> Connection<'_, B> {
 
     fn do_job(&self, job: Job<B>) {
         let done = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Ahead(number) => {
-                self.read_ahead(number);
+            Job::Ahead => {
+                self.read_ahead();
                 Ok(())
             }
             Job::Read(asked) => self.read(&asked),
@@ -282,11 +287,12 @@ impl<B: Backend> Connection<'_, B> {
         }
     }
 
-    fn read_ahead(&self, number: u64) {
-        let Some(range) = self.ahead.begin(number) else { return };
-        // Who waits for it must hear of it in any case.
-        let read = catch_unwind(AssertUnwindSafe(|| self.backend.ahead(&self.file, range)));
-        self.ahead.finish(number, read.unwrap_or(None));
+    fn read_ahead(&self) {
+        while let Some((number, range)) = self.ahead.begin() {
+            // Who waits for it must hear of it in any case.
+            let read = catch_unwind(AssertUnwindSafe(|| self.backend.ahead(&self.file, range)));
+            self.ahead.finish(number, read.unwrap_or(None));
+        }
     }
 
     fn take_read<'s, 'e>(
@@ -302,10 +308,10 @@ impl<B: Backend> Connection<'_, B> {
         if range.length > self.traits.most {
             return Ok(self.fail(&asked, Status::TooLarge)?);
         }
-        let there = self.ahead.take(&range);
-        for number in self.ahead.plan(&guessing.after(range)) {
-            self.give(scope, Job::Ahead(number));
-        }
+        // Whoever asks for more than there is, or for the rest, asks for the same.
+        let known = within(range, guessing.size).unwrap_or(range);
+        let there = self.ahead.take(&known);
+        self.plan(scope, &guessing.after(range));
         let there = there.filter(|block| self.backend.is_current(&self.file, block));
         if let Some(block) = there {
             guessing.size = block.facts().size;

@@ -1,0 +1,133 @@
+//! Where the time of a short file goes by way of the bulk service, cold:
+//! `cargo run --release -p nasd-drive --example bulk_speed -- DIRECTORY [FILE_BYTES [BLOCK_BYTES]]`.
+
+use std::error::Error;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nasd_bulk::client::{BulkFile, Opening};
+use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_client::Authority;
+use nasd_device::{FileDevice, FileOptions};
+use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
+use nasd_protocol::bulk::Options;
+use nasd_protocol::manager::IssuedCapability;
+use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
+use nasd_types::{
+    AuditId, ByteRange, CellId, DriveId, ObjectName, PartitionId, Protection, Rights,
+    SetAttributes, Timestamp,
+};
+
+const DRIVE: DriveId = DriveId(7);
+const PARTITION: PartitionId = PartitionId(1);
+const KEY: [u8; 32] = [3; 32];
+/// Bytes of all files together.
+const ALL_BYTES: usize = 300 << 20;
+
+fn format(path: &Path) -> Result<(), Box<dyn Error>> {
+    let device = Arc::new(FileDevice::create(path, 1 << 30, FileOptions::default())?);
+    let partition = PartitionFormat {
+        id: PARTITION,
+        quota_bytes: u64::MAX,
+        partition_key: StoredKey::new(KEY),
+        working_key: StoredKey::new(KEY),
+        key_epoch: 1,
+    };
+    let options = FormatOptions {
+        drive: DRIVE,
+        cell: CellId([1; 16]),
+        master_key: None,
+        log_key: 1,
+        drive_key: StoredKey::new(KEY),
+        partitions: vec![partition],
+        metadata_bytes: None,
+        now: Timestamp(1),
+    };
+    Store::format(device, &options)?;
+    Ok(())
+}
+
+fn serve(path: &Path) -> Result<DriveServer, Box<dyn Error>> {
+    let device = Arc::new(FileDevice::open(path, FileOptions::default())?);
+    let open = OpenOptions { cache_bytes: 512 << 20, ..OpenOptions::default() };
+    let store = Store::open(device, &open)?;
+    let drive = Drive::new(store, DriveOptions::default(), Environment::system())?;
+    Ok(DriveServer::start(drive, TcpListener::bind("127.0.0.1:0")?)?)
+}
+
+fn opening(server: &DriveServer, name: ObjectName, block: usize, options: Options) -> Opening {
+    let capability = Capability {
+        drive: DRIVE,
+        partition: PARTITION,
+        object: name.object,
+        region: ByteRange::ALL,
+        rights: Rights::all(),
+        expires: Timestamp::MAX,
+        audit_id: AuditId(0),
+        minimum_protection: Protection::INTEGRITY_ARGS,
+        key_epoch: 1,
+    };
+    let key = capability_key(&SecretKey::new(KEY), &capability, 0);
+    let issued = IssuedCapability { capability, key, sealed: None };
+    Opening {
+        address: server.address().to_string(),
+        authority: Authority::capability(&issued, Protection::INTEGRITY_ARGS),
+        place: Vec::new(),
+        options,
+        block: block as u64,
+        patience: Duration::from_secs(10),
+        clock_ahead_ns: 0,
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().ok_or("in which directory?")?;
+    let bytes: usize = arguments.next().map_or(Ok(3_000_000), |text| text.parse())?;
+    let block: usize = arguments.next().map_or(Ok(3 << 19), |text| text.parse())?;
+    let path = Path::new(&directory).join("bulk-speed.img");
+    format(&path)?;
+    let server = serve(&path)?;
+    let data: Vec<u8> = (0..bytes).map(|at| (at * at / 7) as u8).collect();
+    let mut names = Vec::new();
+    for _ in 0..(ALL_BYTES / bytes).max(1) {
+        let initial = SetAttributes::default();
+        let store = server.drive().store();
+        let (object, _) = store.create(PARTITION, &initial, server.drive().now())?;
+        let name = ObjectName { partition: PARTITION, object };
+        BulkFile::open(opening(&server, name, 0, Options::WRITE))?.write_at(&data, 0)?;
+        names.push(name);
+    }
+    server.shut_down(Duration::from_secs(5))?;
+    let server = serve(&path)?;
+    std::thread::sleep(Duration::from_secs(2));
+    let (mut opened, mut first, mut rest) = (0.0, 0.0, 0.0);
+    let mut buffer = vec![0; block];
+    for name in &names {
+        let begun = Instant::now();
+        let file = BulkFile::open(opening(&server, *name, block, Options::READ))?;
+        opened += begun.elapsed().as_secs_f64();
+        let mut offset = 0;
+        while offset < bytes {
+            let at = Instant::now();
+            let wanted = block.min(bytes - offset);
+            let length = file.read_at(&mut buffer[..wanted], offset as u64)?;
+            let taken = at.elapsed().as_secs_f64();
+            if offset == 0 {
+                first += taken
+            } else {
+                rest += taken
+            }
+            offset += length;
+        }
+    }
+    let count = names.len() as f64;
+    let [opened, first, rest] = [opened, first, rest].map(|seconds| seconds / count * 1e3);
+    let speed = bytes as f64 / (opened + first + rest) / 1e3;
+    println!("open {opened:.2} ms, first read {first:.2}, others {rest:.2}: {speed:.0} MB/s");
+    drop(server);
+    std::fs::remove_file(&path)?;
+    Ok(())
+}
