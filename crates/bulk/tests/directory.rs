@@ -185,6 +185,23 @@ fn a_ticket_is_for_its_path_and_its_rights_and_its_time() {
 }
 
 #[test]
+fn without_protection_a_ticket_says_what_it_was_minted_with_all_the_same() {
+    let minimum_protection = Protection::NONE;
+    let rig = Rig::new(DirectoryOptions { minimum_protection, ..DirectoryOptions::default() });
+    rig.put("mine", &[1; 8192]);
+    let ticket = rig.ticket("mine", READS);
+    let by = |ticket, options| rig.opening_by(ticket, options, Protection::NONE);
+    let file = BulkFile::open(by(&ticket, Options::READ)).unwrap();
+    assert_eq!(read_all(&file, 4096), [1; 8192]);
+    let mut forged = ticket.clone();
+    forged.capability.rights = ALL;
+    assert_eq!(refusal(by(&forged, Options::READ | Options::WRITE)), Status::NoSuchObject);
+    let mut forged = ticket.clone();
+    forged.capability.expires = Timestamp::MAX;
+    assert_eq!(refusal(by(&forged, Options::READ)), Status::NoSuchObject);
+}
+
+#[test]
 fn nothing_leads_out_of_the_directory() {
     let rig = rig();
     let outside = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

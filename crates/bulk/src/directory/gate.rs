@@ -92,7 +92,7 @@ impl Gate {
     /// A ticket for a path. Requests with it are protected at least as the server demands.
     pub(super) fn mint(&self, path: &[u8], rights: Rights, expires: Timestamp) -> Ticket {
         let nonce = self.nonce();
-        let mut sealed = path.to_vec();
+        let mut sealed = [&allowed(rights, expires)[..], path].concat();
         self.places.seal_args(Way::Request, &nonce, &mut sealed);
         let place = [&nonce.to_bytes()[..], &sealed].concat();
         let (object, audit_id) = names_of(&place);
@@ -154,7 +154,9 @@ impl Gate {
         let nonce = Nonce { timestamp: Timestamp(word(timestamp)?), unique: word(unique)? };
         let is_its_own = names_of(place) == (capability.object, capability.audit_id);
         let opened = self.places.open_args(Way::Request, &nonce, sealed).ok()?;
-        is_its_own.then_some(opened)
+        // Without protection nothing else proves what the capability says.
+        let path = opened.strip_prefix(&allowed(capability.rights, capability.expires))?;
+        is_its_own.then(|| path.to_vec())
     }
 
     /// Makes every check of a request, and uses its nonce up.
@@ -242,6 +244,14 @@ fn access(capability: &Capability, kind: Kind, fields: &Fields) -> Access<'stati
         bytes: fields.bytes(kind),
         keys: KeyKinds::only(nasd_capability::KeyKind::Capability),
     }
+}
+
+/// What a place says of the capability that it belongs to.
+fn allowed(rights: Rights, expires: Timestamp) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&rights.bits().to_be_bytes());
+    bytes[4..].copy_from_slice(&expires.0.to_be_bytes());
+    bytes
 }
 
 /// How a capability names a place: by the tag at its end.
