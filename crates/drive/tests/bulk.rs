@@ -183,6 +183,49 @@ fn what_was_read_ahead_is_told_only_to_whoever_may_still_have_it() {
 }
 
 #[test]
+fn what_will_be_read_is_read_before_it_is_asked_for_and_once() {
+    let device = new_device();
+    let drive = TestDrive::on(std::sync::Arc::clone(&device), patient(), START);
+    let contents = noise(13, 8 * MIB);
+    let name = drive.new_object();
+    open(&drive, name).write_at(&contents, 0).unwrap();
+    drop(drive);
+    let drive = TestDrive::on(device, patient(), START + 3600 * SECOND);
+    let all_missed = || drive.server().drive().store().statistics().cache_miss_bytes as usize;
+    // The drive has read what it writes its audit trail behind.
+    let at_start = all_missed();
+    let missed = || all_missed() - at_start;
+    let wait_for = |bytes: usize| {
+        let begun = std::time::Instant::now();
+        while missed() < bytes {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} bytes were read", missed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // As the reads go on, more of what comes is read.
+    let signer = Signer::capability(&drive.capability(name));
+    let file = BulkFile::open(opening(&drive, signer.clone(), Protection::INTEGRITY_ARGS)).unwrap();
+    let mut buffer = vec![0; MIB];
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), MIB);
+    wait_for(3 * MIB);
+    assert_eq!(file.read_at(&mut buffer, MIB as u64).unwrap(), MIB);
+    wait_for(6 * MIB);
+    for block in 2..8 {
+        assert_eq!(file.read_at(&mut buffer, (block * MIB) as u64).unwrap(), MIB);
+        assert!(buffer == contents[block * MIB..][..MIB]);
+    }
+    assert_eq!(missed(), 8 * MIB, "each block once");
+    drop(file);
+    // Who says how he will read is read ahead of from the open on.
+    let before = missed();
+    let opening = opening(&drive, signer, Protection::INTEGRITY_ARGS);
+    let file = BulkFile::open(Opening { block: MIB as u64, ..opening }).unwrap();
+    wait_for(before + 8 * MIB);
+    assert!(read_all(&file, MIB).unwrap() == contents);
+    assert_eq!(missed() - before, 8 * MIB, "each block once");
+}
+
+#[test]
 fn what_was_read_ahead_is_not_told_when_it_has_changed() {
     let drive = TestDrive::new();
     let name = drive.object_with(&vec![0; 4 * MIB]);

@@ -334,18 +334,15 @@ impl<B: Backend> Connection<'_, B> {
             return self.sender.refuse(&asked.packet, refused);
         }
         let Asked { packet, permit } = asked;
-        self.backend.note(permit, read.as_ref().map(Block::length).map_err(|status| *status));
-        let nonce = self.backend.nonce();
-        match read {
-            Ok(block) => {
-                let fields = self.fields(permit, Ok(block.facts()), block.length());
-                self.sender.answer(packet, permit, nonce, &fields, Some(&block.slices()))
-            }
-            Err(status) => {
-                let fields = self.fields(permit, Err(status), 0);
-                self.sender.answer(packet, permit, nonce, &fields, None)
-            }
-        }
+        let block = match read {
+            Ok(block) => block,
+            Err(status) => return self.fail(asked, status),
+        };
+        let slices = block.slices();
+        let length = slices.iter().map(|slice| slice.len() as u64).sum();
+        self.backend.note(permit, Ok(length));
+        let fields = self.fields(permit, Ok(block.facts()), length);
+        self.sender.answer(packet, permit, self.backend.nonce(), &fields, Some(&slices))
     }
 
     fn permit_again(&self, asked: &Asked<B>) -> Result<(), Refused> {

@@ -135,11 +135,6 @@ pub trait Block: Send {
 
     /// How the file was then.
     fn facts(&self) -> Facts;
-
-    /// How many there are.
-    fn length(&self) -> u64 {
-        self.slices().iter().map(|slice| slice.len() as u64).sum()
-    }
 }
 
 /// Memory for bytes that are to be written.
