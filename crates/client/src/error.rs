@@ -224,6 +224,9 @@ pub enum TransportError {
     /// Another caller was making a connection, and it took too long.
     #[error("no connection in time")]
     NoConnectionInTime,
+    /// Whoever knows that the server is away has had it given up.
+    #[error("it is not waited for any more")]
+    GivenUp,
     /// The connection failed.
     #[error(transparent)]
     Channel(#[from] ChannelError),

@@ -5,7 +5,7 @@
 //! tries again for a short while, so that many callers don't storm a server that is starting.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::Host;
@@ -30,6 +30,8 @@ struct Slot<T, E> {
     state: Mutex<State<T, E>>,
     changed: Condvar,
     in_flight: AtomicUsize,
+    /// Connections that take no new calls, over which some may be under way still.
+    left: Mutex<Vec<Weak<T>>>,
 }
 
 enum State<T, E> {
@@ -55,6 +57,7 @@ impl<T: Connected, E: Clone> Pool<T, E> {
             state: Mutex::new(State::Closed),
             changed: Condvar::new(),
             in_flight: AtomicUsize::new(0),
+            left: Mutex::default(),
         };
         Pool { slots: (0..connections.max(1)).map(|_| slot()).collect() }
     }
@@ -75,13 +78,16 @@ impl<T: Connected, E: Clone> Pool<T, E> {
         Some(result.map(|connection| Lease { connection, _counted: counted }))
     }
 
-    /// The connections that are open.
-    pub(crate) fn open(&self) -> Vec<Arc<T>> {
-        let open = self.slots.iter().filter_map(|slot| match &*slot.lock() {
-            State::Open(connection) => Some(Arc::clone(connection)),
-            _ => None,
-        });
-        open.collect()
+    /// All connections over which calls may be under way.
+    pub(crate) fn in_use(&self) -> Vec<Arc<T>> {
+        let mut in_use = Vec::new();
+        for slot in &self.slots {
+            if let State::Open(connection) = &*slot.lock() {
+                in_use.push(Arc::clone(connection));
+            }
+            in_use.extend(slot.left().iter().filter_map(Weak::upgrade));
+        }
+        in_use
     }
 
     fn least_used(&self) -> &Slot<T, E> {
@@ -136,7 +142,11 @@ impl<T: Connected, E: Clone> Slot<T, E> {
                 }
             }
         }
-        *state = State::Connecting;
+        if let State::Open(connection) = std::mem::replace(&mut *state, State::Connecting) {
+            let mut left = self.left();
+            left.retain(|connection| connection.strong_count() > 0);
+            left.push(Arc::downgrade(&connection));
+        }
         drop(state);
         Some(self.make(host, connect))
     }
@@ -150,6 +160,10 @@ impl<T: Connected, E: Clone> Slot<T, E> {
             Err(error) => State::Failed(error.clone(), host.elapsed() + REST),
         });
         result
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<Weak<T>>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T, E>> {
@@ -236,6 +250,24 @@ mod tests {
         let lease = pool.lease(&host, PATIENCE, || maker.make()).unwrap().unwrap();
         lease.connection.open.store(false, Ordering::SeqCst);
         assert_eq!(number(&pool, &host, || maker.make()), Ok(1));
+    }
+
+    #[test]
+    fn one_that_takes_no_new_calls_is_in_use_as_long_as_it_has_others() {
+        let pool: Pool<Connection, &'static str> = Pool::new(1);
+        let (host, maker) = (Clock::default(), Maker::default());
+        let in_use = || -> Vec<usize> { pool.in_use().iter().map(|it| it.number).collect() };
+        let first = pool.lease(&host, PATIENCE, || maker.make()).unwrap().unwrap();
+        first.connection.open.store(false, Ordering::SeqCst);
+        assert_eq!(in_use(), [0]);
+        let second = pool.lease(&host, PATIENCE, || maker.make()).unwrap().unwrap();
+        second.connection.open.store(false, Ordering::SeqCst);
+        assert_eq!(number(&pool, &host, || maker.make()), Ok(2));
+        assert_eq!(in_use(), [2, 0, 1]);
+        drop(first);
+        assert_eq!(in_use(), [2, 1]);
+        drop(second);
+        assert_eq!(in_use(), [2]);
     }
 
     #[test]

@@ -105,6 +105,9 @@ impl<'a> Tries<'a> {
         if let Some(error) = error.hopeless(address) {
             return Err(error);
         }
+        if server.is_given_up() {
+            return Err(self.give_up(error, server, may_have_run));
+        }
         if !matches!(error, TransportError::Busy) {
             server.is_away(&error);
         }
@@ -174,11 +177,23 @@ pub(crate) fn add_age(arguments: &mut [u8], at: Range<usize>, taken: Duration) {
 pub(crate) struct Server {
     pub(crate) address: String,
     away: AtomicBool,
+    /// Whether it is known from elsewhere that it is away, so that no call waits for it.
+    given_up: AtomicBool,
 }
 
 impl Server {
     pub(crate) fn new(address: &str) -> Self {
-        Server { address: address.to_owned(), away: AtomicBool::new(false) }
+        let (away, given_up) = (AtomicBool::new(false), AtomicBool::new(false));
+        Server { address: address.to_owned(), away, given_up }
+    }
+
+    /// From now on no call waits for it, or calls do again.
+    pub(crate) fn set_given_up(&self, is_so: bool) {
+        self.given_up.store(is_so, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
     }
 
     /// A call was answered.

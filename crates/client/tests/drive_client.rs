@@ -498,6 +498,33 @@ fn a_hanging_drive_is_given_up_one_time_out_after_the_deadline() {
 }
 
 #[test]
+fn a_drive_that_is_given_up_is_not_called_until_it_is_said_again() {
+    let (host, drive, client) = setup();
+    let authority = manager(ARGS);
+    read(&client, &authority).expect("over a connection that is there from then on");
+    drive.script.then(&[Fault::ReplyLost]);
+    let clone = client.clone();
+    host.when_asleep(move || clone.give_up());
+    let error = read(&client, &authority).unwrap_err();
+    assert!(
+        matches!(error, ClientError::Unreachable { tries: 2, may_have_run: true, .. }),
+        "{error}"
+    );
+    assert_eq!(host.slept.lock().unwrap().len(), 1, "there was no other try");
+    let executed = drive.state().executed.len();
+    for client in [&client, &client.with_retry(RetryPolicy::within(Duration::from_secs(9)))] {
+        let error = read(client, &authority).unwrap_err();
+        assert!(matches!(error, ClientError::Unreachable { may_have_run: false, .. }), "{error}");
+        assert!(error.to_string().contains("not waited for"), "{error}");
+        assert!(client.is_given_up());
+    }
+    assert_eq!(drive.state().executed.len(), executed);
+    assert_eq!(host.slept.lock().unwrap().len(), 1);
+    client.call_again();
+    read(&client, &authority).expect("it is called again");
+}
+
+#[test]
 fn nonsense_is_not_asked_for_again() {
     let (_, drive, client) = setup();
     drive.script.then(&[Fault::Garbage]);

@@ -35,10 +35,6 @@ const IMPATIENT: RetryPolicy = RetryPolicy {
 /// The same of small durable writes, which may take as long as that.
 const PATIENT: RetryPolicy = RetryPolicy { call_timeout: Duration::from_secs(10), ..IMPATIENT };
 
-/// How often, and how many times, connections are broken off again to a drive that is given up.
-const BREAK_EVERY: Duration = Duration::from_millis(50);
-const BREAKS: u32 = 60;
-
 /// The partition of each component drive that such writes go to: into its First Object.
 const PROBES: PartitionId = PartitionId(1 << 31);
 
@@ -84,7 +80,6 @@ struct Remote {
     /// Whether it has a partition for them.
     is_probed: AtomicBool,
     by_drive_key: Authority,
-    is_given_up: AtomicBool,
     /// The authorities of working keys, made as they are needed.
     by_working_key: RwLock<HashMap<(PartitionId, u32), Arc<Authority>>>,
 }
@@ -100,25 +95,13 @@ impl Remote {
             prober: DriveClient::tcp(&address, Some(drive), &probed),
             is_probed: AtomicBool::new(false),
             by_drive_key: Authority::drive_key(drive_key, protection),
-            is_given_up: AtomicBool::new(false),
             by_working_key: RwLock::default(),
             address,
         }
     }
 
-    /// Breaks off what may have been begun after all, for a while.
-    fn break_off_again(&self) {
-        for _ in 0..BREAKS {
-            std::thread::sleep(BREAK_EVERY);
-            if !self.is_given_up.load(Ordering::Acquire) {
-                return;
-            }
-            self.client.break_off();
-        }
-    }
-
     fn may_be_called(&self) -> Result<(), ComponentError> {
-        if self.is_given_up.load(Ordering::Acquire) {
+        if self.client.is_given_up() {
             let reason = "it is not waited for any more".to_owned();
             return Err(ComponentError::Away { reason, maybe_done: false });
         }
@@ -146,10 +129,6 @@ impl RemoteComponents {
     /// Asks a drive how it is, without patience; none if it does not answer, or takes no changes.
     pub fn look(&self, drive: DriveId) -> Option<Sign> {
         let remote = self.known(drive)?;
-        if self.host.takes_turns() && remote.is_given_up.load(Ordering::Acquire) {
-            // Where nobody begins a thread for that.
-            remote.client.break_off();
-        }
         // Object 1 of every partition is the drive's.
         let told = remote.watcher.drive_control(&remote.by_drive_key, PartitionId(0));
         let control = told.ok().filter(|control| !control.read_only)?;
@@ -398,25 +377,14 @@ impl Components for RemoteComponents {
     }
 
     fn give_up(&self, drive: DriveId) {
-        if let Some(remote) = self.known(drive)
-            && !remote.is_given_up.swap(true, Ordering::AcqRel)
-        {
-            remote.client.break_off();
-            if self.host.takes_turns() {
-                return;
-            }
-            // A drive that limps takes new connections, by which a call that was about to be sent, or is made again as its
-            // connection was broken off, would wait for as long as any.
-            let run = move || remote.break_off_again();
-            if let Err(error) = std::thread::Builder::new().name("nasd-give-up".into()).spawn(run) {
-                tracing::warn!(%drive, %error, "calls of a drive that is given up may take long");
-            }
+        if let Some(remote) = self.known(drive) {
+            remote.client.give_up();
         }
     }
 
     fn call_again(&self, drive: DriveId) {
         if let Some(remote) = self.known(drive) {
-            remote.is_given_up.store(false, Ordering::Release);
+            remote.client.call_again();
         }
     }
 

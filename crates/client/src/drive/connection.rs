@@ -13,7 +13,7 @@ use tracing::{debug, info};
 
 use super::Shared;
 use super::exchange::Failure;
-use crate::pool::Connected;
+use crate::pool::{Connected, Lease};
 use crate::{ClientError, TransportError};
 
 /// An open connection to the drive that was meant.
@@ -32,6 +32,23 @@ impl Connected for DriveConnection {
 }
 
 impl Shared {
+    /// A connection for one call, unless the drive is given up.
+    pub(super) fn lease(&self, timeout: Duration) -> Result<Lease<'_, DriveConnection>, Failure> {
+        let timeout = timeout.min(self.connect_timeout);
+        let is_called = || match self.server.is_given_up() {
+            true => Err(TransportError::GivenUp),
+            false => Ok(()),
+        };
+        is_called()?;
+        let lease = self
+            .pool
+            .lease(&*self.host, timeout, || self.connect(timeout))
+            .ok_or(TransportError::NoConnectionInTime)??;
+        // Whoever gives it up after this finds the connection, and closes it.
+        is_called()?;
+        Ok(lease)
+    }
+
     /// Connects and asks the drive who it is.
     pub(super) fn connect(&self, timeout: Duration) -> Result<DriveConnection, Failure> {
         let started = self.host.elapsed();

@@ -317,11 +317,7 @@ impl Shared {
         procedure: Procedure,
         timeout: Duration,
     ) -> Result<(Lease<'a, DriveConnection>, Seal<'a>), Failure> {
-        let connect_timeout = timeout.min(self.connect_timeout);
-        let lease = self
-            .pool
-            .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
-            .ok_or(TransportError::NoConnectionInTime)??;
+        let lease = self.lease(timeout)?;
         if !authority.can_be_shown() {
             return Err(ClientError::NotSealed.into());
         }

@@ -175,12 +175,25 @@ impl DriveClient {
         self.shared.clock.now(&*self.shared.host)
     }
 
-    /// Breaks all connections off: calls that are under way fail, or are made again, as after any broken
-    /// connection, and those that follow connect anew. For who knows from elsewhere that the drive is away.
-    pub fn break_off(&self) {
-        for connection in self.shared.pool.open() {
+    /// Has calls that are under way come back now, as after a broken connection of which there is no other, and those that
+    /// follow fail at once, until [`DriveClient::call_again`]. For who knows from elsewhere that the drive is away, or that its
+    /// answers take too long. All clones are concerned.
+    pub fn give_up(&self) {
+        self.shared.server.set_given_up(true);
+        // A call that has a connection by now has looked before whether the drive is given up, or will.
+        for connection in self.shared.pool.in_use() {
             connection.channel.close();
         }
+    }
+
+    /// From now on the drive is called again.
+    pub fn call_again(&self) {
+        self.shared.server.set_given_up(false);
+    }
+
+    /// Whether calls fail at once.
+    pub fn is_given_up(&self) -> bool {
+        self.shared.server.is_given_up()
     }
 
     /// Most data bytes of one read or write.

@@ -22,7 +22,7 @@ use super::DriveClient;
 use super::begun::removed;
 use super::exchange::{Answer, CallFailure, Failure, Request};
 use crate::retry::Tries;
-use crate::{Authority, ClientError, TransportError};
+use crate::{Authority, ClientError};
 
 /// Bytes of a successful read's results before its data: status, logical size, time and length.
 pub(super) const READ_HEAD_BYTES: usize = 24;
@@ -440,11 +440,7 @@ impl DriveClient {
 
 impl super::Shared {
     fn ask(&self, timeout: std::time::Duration) -> Result<DriveInformation, Failure> {
-        let connect_timeout = timeout.min(self.connect_timeout);
-        let lease = self
-            .pool
-            .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
-            .ok_or(TransportError::NoConnectionInTime)??;
+        let lease = self.lease(timeout)?;
         let information = self.greet(&*lease.connection.channel, timeout)?;
         self.accept(&information)?;
         Ok(information)

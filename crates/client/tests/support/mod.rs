@@ -26,6 +26,7 @@ pub struct FakeHost {
     elapsed_ns: AtomicU64,
     random: AtomicU64,
     pub slept: Mutex<Vec<Duration>>,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl FakeHost {
@@ -35,6 +36,11 @@ impl FakeHost {
 
     pub fn wall_clock_ns(&self) -> u64 {
         self.wall_clock().0
+    }
+
+    /// What happens while somebody sleeps the next time.
+    pub fn when_asleep(&self, happens: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock().expect("no test panics with it") = Some(Box::new(happens));
     }
 
     pub fn pass(&self, duration: Duration) {
@@ -54,6 +60,8 @@ impl Host for FakeHost {
     fn sleep(&self, duration: Duration) {
         self.slept.lock().expect("no test panics with it").push(duration);
         self.pass(duration);
+        let happens = self.meanwhile.lock().expect("no test panics with it").take();
+        happens.into_iter().for_each(|happens| happens());
     }
 
     fn random(&self) -> u64 {

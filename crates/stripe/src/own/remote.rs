@@ -6,18 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use nasd_capability::{SecretKey, derive};
-use nasd_client::{
-    Authority, ClientError, ConnectOptions, Connector, DriveClient, OrderSource, RetryPolicy,
-    SystemHost, TcpConnector, TransportError,
-};
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, OrderSource, RetryPolicy};
 use nasd_protocol::drive::{Getattr, GetattrArguments, NO_QUOTA, WriteArguments, Written};
 use nasd_protocol::{Region, Status};
-use nasd_transport::Channel;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
     DriveId, ObjectName, PartitionId, Protection, SeekTarget, SetAttributes, WriteOrder,
@@ -57,7 +52,6 @@ struct Holder {
     component: ComponentDrive,
     client: DriveClient,
     by_drive_key: Authority,
-    is_given_up: Arc<AtomicBool>,
     /// The authority of the working key that was used last, and its epoch.
     by_working_key: Mutex<Option<(u32, Arc<Authority>)>>,
 }
@@ -65,35 +59,11 @@ struct Holder {
 /// A drive, and the authority by which it is written.
 type Writable = (Arc<Holder>, Arc<Authority>);
 
-/// Connects, unless the drive was given up: who waits for it is told at once.
-struct Gate {
-    inner: TcpConnector,
-    is_given_up: Arc<AtomicBool>,
-}
-
-impl Connector for Gate {
-    fn connect(&self, timeout: Duration) -> Result<Arc<dyn Channel>, TransportError> {
-        match self.is_given_up.load(Ordering::Acquire) {
-            true => Err(TransportError::NoConnectionInTime),
-            false => self.inner.connect(timeout),
-        }
-    }
-
-    fn address(&self) -> &str {
-        self.inner.address()
-    }
-}
-
 impl Holder {
     fn new(component: ComponentDrive, protection: Protection, connect: &ConnectOptions) -> Holder {
-        let is_given_up = Arc::new(AtomicBool::new(false));
-        let inner = TcpConnector::new(&component.address, connect.transport.clone());
-        let gate = Arc::new(Gate { inner, is_given_up: Arc::clone(&is_given_up) });
-        let host = Arc::new(SystemHost::new());
         Holder {
-            client: DriveClient::over(gate, host, Some(component.drive), connect),
+            client: DriveClient::tcp(&component.address, Some(component.drive), connect),
             by_drive_key: Authority::drive_key(component.drive_key.clone(), protection),
-            is_given_up,
             by_working_key: Mutex::default(),
             component,
         }
@@ -146,7 +116,7 @@ impl RemoteHolders {
         let known = self.drives.read().unwrap_or_else(PoisonError::into_inner);
         let unknown = || HolderError::Failed("it is no component drive".to_owned());
         let holder = known.get(&drive).ok_or_else(unknown)?;
-        match holder.is_given_up.load(Ordering::Acquire) {
+        match holder.client.is_given_up() {
             true => Err(HolderError::Away("it is not waited for any more".to_owned())),
             false => Ok(Arc::clone(holder)),
         }
@@ -313,17 +283,16 @@ impl Holders for RemoteHolders {
             .collect();
         let waited = begun.into_iter().map(|begun| {
             let (holder, authority, pending) = begun?;
-            let mut outcome = Ok(());
-            for (piece, pending) in pieces.iter().zip(pending) {
+            // One that lacks a piece is not waited for until it has said so of all.
+            pieces.iter().zip(pending).try_for_each(|(piece, pending)| {
                 let written = match pending.wait() {
                     Err(ClientError::Drive(Status::OutOfOrder)) => {
                         self.write_again((holder, authority), piece)
                     }
                     written => written,
                 };
-                outcome = outcome.and(written.map(|_| ()).map_err(failed));
-            }
-            outcome
+                written.map(drop).map_err(failed)
+            })
         });
         waited.collect()
     }
@@ -372,15 +341,14 @@ impl Holders for RemoteHolders {
 
     fn give_up(&self, drive: DriveId) {
         if let Ok(holder) = self.holder(drive) {
-            holder.is_given_up.store(true, Ordering::Release);
-            holder.client.break_off();
+            holder.client.give_up();
         }
     }
 
     fn call_again(&self, drive: DriveId) {
         let known = self.drives.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(holder) = known.get(&drive) {
-            holder.is_given_up.store(false, Ordering::Release);
+            holder.client.call_again();
         }
     }
 
