@@ -408,8 +408,7 @@ impl Store {
         let record = &mut body.record;
         record.logical_size = new_size;
         if new_size != old_size {
-            record.data_modify_time = now;
-            record.fs_data_modify_time = now;
+            record.note_change(now);
         }
         record.attribute_modify_time = now;
         // Revoking capabilities changes nothing for those who use files.

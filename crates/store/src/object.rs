@@ -15,7 +15,7 @@ use nasd_types::{Attributes, ObjectId, ObjectName, SetAttributes, Timestamp};
 use crate::clears::Clears;
 use crate::frames::FrameMap;
 use crate::medium::Piece;
-use crate::metadata::record::{Appended, Extent, ObjectRecord};
+use crate::metadata::record::{Appended, Extent, ObjectRecord, SMALL_BYTES_MAX};
 
 /// An object that was created or looked up.
 #[derive(Debug)]
@@ -265,8 +265,9 @@ impl Body {
     /// with its family.
     pub(crate) fn attributes(&self, shared: u64) -> Attributes {
         let record = &self.record;
-        // Contents that go into the tree take no blocks.
-        let writing = if self.small { 0 } else { self.writing.fresh };
+        // Contents that go into the tree take no blocks, unless the object has become too long for that since.
+        let is_small = self.small && record.logical_size <= SMALL_BYTES_MAX as u64;
+        let writing = if is_small { 0 } else { self.writing.fresh };
         let blocks_used = record.blocks_used + self.fresh + writing;
         let allocated = record.blocks_reserved.max(blocks_used);
         let blocks_used = blocks_used + shared;

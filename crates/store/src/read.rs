@@ -77,8 +77,8 @@ fn version_of(body: &Body) -> (u64, u64) {
 }
 
 impl Store {
-    /// Reads past the cache: what is there is used, what is not does not get there, so that others lose nothing. With the version
-    /// of the data that were read ([`Located::data_version`]).
+    /// Reads past the cache: what is there is used, and what is read otherwise takes no room there from others: only a frame that is
+    /// there in part gets what it lacks. With the version of the data that were read ([`Located::data_version`]).
     pub fn read_past(
         &self,
         found: &Located,

@@ -54,8 +54,7 @@ impl Store {
             }
             match self.try_punch(&object, &mut body, range, &mut spare)? {
                 Ok(()) => {
-                    body.record.data_modify_time = now;
-                    body.record.fs_data_modify_time = now;
+                    body.record.note_change(now);
                     self.table.register(&object, &mut body);
                     return Ok(body.attributes(shared));
                 }

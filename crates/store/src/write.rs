@@ -497,7 +497,13 @@ impl ObjectRecord {
     /// Bytes up to `end` were written.
     pub(crate) fn note_write(&mut self, end: u64, now: Timestamp) {
         self.logical_size = self.logical_size.max(end);
-        self.data_modify_time = now;
+        self.note_change(now);
+    }
+
+    /// Data have changed. It is another time for each change, as it is what tells versions of the data apart: parts of one request,
+    /// and whatever the clock does not tell apart, are changed one after the other.
+    pub(crate) fn note_change(&mut self, now: Timestamp) {
+        self.data_modify_time = now.max(self.data_modify_time.plus_ns(1));
         self.fs_data_modify_time = now;
     }
 }

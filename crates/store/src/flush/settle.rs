@@ -14,7 +14,7 @@
 //! it in the cache, and the next open applies the entries.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::batch::{Durable, Taken};
@@ -240,10 +240,14 @@ impl Store {
         }
         let mut others = effects.objects.clone();
         let mut removed = Vec::new();
-        for one in taken {
-            others.remove(&one.object.name);
-            self.let_go_of(&one, effects);
-            removed.extend(one.removed.then_some(one.object.name));
+        // Several flushes may have taken an object, each in its turn.
+        let mut taken: Vec<Taken> = taken.collect();
+        taken.sort_by_key(|one| Arc::as_ptr(&one.object));
+        for of_object in taken.chunk_by(|one, next| Arc::ptr_eq(&one.object, &next.object)) {
+            let name = of_object[0].object.name;
+            others.remove(&name);
+            self.let_go_of(of_object, effects);
+            removed.extend(of_object.iter().any(|one| one.removed).then_some(name));
         }
         // Sources of copies, and those of shared ranges with their targets.
         for (name, settled) in others {
@@ -269,31 +273,36 @@ impl Store {
         removed.into_iter().for_each(|name| self.table.forget(name));
     }
 
-    fn let_go_of(&self, one: &Taken, effects: &Effects) {
-        let name = one.object.name;
-        let mut body = one.object.write();
-        // What was written again meanwhile, and replaces blocks that have become fewer.
-        let uncovered = {
-            let mut frames = self.cache.frames(&one.object);
-            frames.written(&one.claims);
-            let uncover = |(number, blocks): &(u64, BlockSet)| frames.uncover(*number, *blocks);
-            one.shrunk.iter().map(uncover).sum::<u64>()
-        };
-        body.fresh += uncovered;
-        body.writing.pop_oldest();
-        self.metadata.capacity.release(one.promised_records);
-        // The free blocks that were promised and not needed.
-        self.accounts().forget_dirty(block_count(&one.claims) - one.placed_blocks());
-        if one.removed {
-            self.settle_charge(&one.object, &mut body, 0);
+    /// All that was taken of an object, the oldest first. What the tree counts for it is what it has of all of them: so nobody sees
+    /// it when some are let go of and others not.
+    fn let_go_of(&self, taken: &[Taken], effects: &Effects) {
+        let Some(last) = taken.last() else { return };
+        let object = &last.object;
+        let mut body = object.write();
+        for one in taken {
+            // What was written again meanwhile, and replaces blocks that have become fewer.
+            let uncovered = {
+                let mut frames = self.cache.frames(object);
+                frames.written(&one.claims);
+                let uncover = |(number, blocks): &(u64, BlockSet)| frames.uncover(*number, *blocks);
+                one.shrunk.iter().map(uncover).sum::<u64>()
+            };
+            body.fresh += uncovered;
+            body.writing.pop_oldest();
+            self.metadata.capacity.release(one.promised_records);
+            // The free blocks that were promised and not needed.
+            self.accounts().forget_dirty(block_count(&one.claims) - one.placed_blocks());
+        }
+        if last.removed {
+            self.settle_charge(object, &mut body, 0);
             return;
         }
-        if let Some(Some(settled)) = effects.objects.get(&name) {
+        if let Some(Some(settled)) = effects.objects.get(&object.name) {
             body.record.blocks_used = settled.blocks_used;
             body.record.family = settled.family;
         }
         let charge = body.charge_with(0);
-        self.settle_charge(&one.object, &mut body, charge);
+        self.settle_charge(object, &mut body, charge);
     }
 }
 
@@ -309,8 +318,6 @@ fn shares_of(entries: &[Durable]) -> Vec<Share> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use nasd_device::{FaultPlan, FaultyDevice};
     use nasd_types::{ObjectId, ObjectName, SetAttributes, Timestamp};
 
