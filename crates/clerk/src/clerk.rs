@@ -43,14 +43,16 @@ pub struct Entry {
     pub attributes: FileAttributes,
     /// How long ago that was.
     pub age: Duration,
+    /// They are not older than this.
+    pub(crate) asked: Instant,
     /// By what the name may be believed, if it may be.
     pub belief: Option<Belief>,
 }
 
 impl Entry {
-    /// As it is now.
-    pub(crate) fn now(handle: FileHandle, attributes: FileAttributes) -> Entry {
-        Entry { handle, attributes, age: Duration::ZERO, belief: None }
+    /// As it is now, by what was asked for then.
+    pub(crate) fn now(handle: FileHandle, attributes: FileAttributes, asked: Instant) -> Entry {
+        Entry { handle, attributes, age: Duration::ZERO, asked, belief: None }
     }
 }
 
@@ -139,7 +141,7 @@ impl Clerk {
     /// Keeps what came with an answer to a request made at `asked`.
     pub(crate) fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
         self.core.learn(caller, file, asked);
-        Entry::now(file.handle, file.attributes)
+        Entry::now(file.handle, file.attributes, asked)
     }
 
     pub(crate) fn ask<T>(
@@ -202,8 +204,11 @@ impl Clerk {
         {
             self.core.known.listed(dir, told.next);
         }
-        match self.core.getattr_aged(caller, handle, self.core.settings.attribute_ttl) {
-            Ok((attributes, age)) => Ok(Some(Entry { handle, attributes, age, belief })),
+        match self.getattr_since(caller, handle) {
+            Ok((attributes, asked)) => {
+                let age = asked.elapsed();
+                Ok(Some(Entry { handle, attributes, age, asked, belief }))
+            }
             // It was removed a moment ago.
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
@@ -251,6 +256,14 @@ impl Clerk {
         entry
     }
 
+    fn attributes_with_own_writes(
+        &self,
+        handle: FileHandle,
+        attributes: FileAttributes,
+    ) -> FileAttributes {
+        self.with_own_writes(Entry::now(handle, attributes, Instant::now())).attributes
+    }
+
     /// Attributes, at most `Settings::attribute_ttl` old; own writes are in them.
     ///
     /// # Errors
@@ -262,6 +275,17 @@ impl Clerk {
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
         self.core.getattr(caller, handle, self.core.settings.attribute_ttl)
+    }
+
+    /// The same, and since when they may have been so.
+    fn getattr_since(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<(FileAttributes, Instant), ClerkError> {
+        let begun = Instant::now();
+        let told = self.core.getattr_aged(caller, handle, self.core.settings.attribute_ttl);
+        told.map(|(attributes, age)| (attributes, begun.checked_sub(age).unwrap_or(begun)))
     }
 
     /// Attributes of a directory that is leased, as others see them, without asking: those it had after this
@@ -349,9 +373,9 @@ impl Clerk {
             let before = file.before_time();
             let attributes = set()?;
             file.keep_time(&self.core, caller, (&attributes, changes.modify_time), before);
-            return Ok(self.with_own_writes(Entry::now(handle, attributes)).attributes);
+            return Ok(self.attributes_with_own_writes(handle, attributes));
         }
-        set().map(|attributes| self.with_own_writes(Entry::now(handle, attributes)).attributes)
+        set().map(|attributes| self.attributes_with_own_writes(handle, attributes))
     }
 
     /// A regular file; without `exclusive`, an existing one is as good.
@@ -430,13 +454,14 @@ impl Clerk {
         ask: impl FnMut(&dyn Names) -> Result<Changed<File>, ClerkError>,
     ) -> Result<Entry, ClerkError> {
         let asking = self.core.known.changing(dir);
+        let asked = Instant::now();
         let made = self.ask(ask);
         let now = made.as_ref().ok().map(|file| Some(file.handle));
         self.core.known.changed(&asking, &[(name, now)]);
         self.core.attributes.expire(dir);
         let made = made?;
         self.learn_directories(&made);
-        let entry = self.learn(caller, &made.reply, Instant::now());
+        let entry = Entry { asked, ..self.learn(caller, &made.reply, Instant::now()) };
         Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
     }
 
@@ -615,8 +640,9 @@ impl Clerk {
         handle: FileHandle,
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
+        let asked = Instant::now();
         let attributes = self.getattr_now(caller, handle)?;
-        self.open_by(caller, &Entry::now(handle, attributes), mode, true)
+        self.open_by(caller, &Entry::now(handle, attributes, asked), mode, true)
     }
 
     /// Opens a file whose attributes the caller has just been told by `create` or `lookup`.
@@ -665,8 +691,8 @@ impl Clerk {
             }
         }
         if !inner.pending.shows_any() {
-            // Attributes that end before what is hidden may be older than that.
-            let is_older = inner.is_hiding_behind(entry.attributes.size);
+            // A write that was answered since may have made it longer.
+            let is_older = inner.has_answered_since(entry.asked);
             let answers = if is_older { u64::MAX } else { inner.answers() };
             inner.note_size(entry.attributes.size, answers);
         }
@@ -736,7 +762,7 @@ impl Clerk {
             // There is always one on the stack.
             let dir = stack.last().copied().unwrap_or(begin);
             let handle = self.find(caller, dir, &name)?;
-            let attributes = self.getattr(caller, handle)?;
+            let (attributes, asked) = self.getattr_since(caller, handle)?;
             if attributes.file_type == FileType::Symlink && (follow || !rest.is_empty()) {
                 links += 1;
                 if links > MAX_LINKS {
@@ -752,11 +778,11 @@ impl Clerk {
                 continue;
             }
             stack.push(handle);
-            last = Some(attributes);
+            last = Some((attributes, asked));
         }
         let handle = stack.last().copied().unwrap_or(begin);
-        let attributes = last.map_or_else(|| self.getattr(caller, handle), Ok)?;
-        Ok(Entry::now(handle, attributes))
+        let (attributes, asked) = last.map_or_else(|| self.getattr_since(caller, handle), Ok)?;
+        Ok(Entry::now(handle, attributes, asked))
     }
 
     /// `lookup` through the cache of names.

@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     size_told: Instant,
     /// Answers to writes so far: tells an old attribute answer from a new one.
     answers: u64,
+    /// When the last one came.
+    answered: Instant,
     /// Bytes reserved in the lane's budget on behalf of `pending` and `appending`.
     pub(crate) charged: u64,
     /// A truncation is on its way: writes wait.
@@ -148,7 +150,7 @@ impl Inner {
 
     /// The drive told a length, other than in answer to a write.
     fn note_grown(&mut self, size: u64) {
-        self.answers += 1;
+        self.note_answer();
         self.drive_size = self.drive_size.max(size);
         self.size_told = Instant::now();
     }
@@ -159,6 +161,17 @@ impl Inner {
         let requeued = self.pending.requeue_other_instances(instance);
         self.time.heard(instance, requeued);
         requeued
+    }
+
+    /// The drive has answered a change.
+    fn note_answer(&mut self) {
+        self.answers += 1;
+        self.answered = Instant::now();
+    }
+
+    /// Whether it has since then.
+    pub(crate) fn has_answered_since(&self, then: Instant) -> bool {
+        self.answered >= then
     }
 
     /// To be given to `note_size` later.
@@ -231,6 +244,7 @@ impl FileState {
             restarts: None,
             size_told: Instant::now(),
             answers: 0,
+            answered: Instant::now(),
             charged: 0,
             gate: false,
             doomed: false,
@@ -692,7 +706,7 @@ impl FileState {
         inner.gate = false;
         inner.forget_read();
         if outcome.is_ok() {
-            inner.answers += 1;
+            inner.note_answer();
             inner.time.forget();
         }
         if let Some(size) = size.filter(|_| outcome.is_ok()) {
@@ -731,7 +745,7 @@ fn note_written(
     if let Some(mark) = durable_mark {
         inner.pending.release(written.instance, mark);
     }
-    inner.answers += 1;
+    inner.note_answer();
     inner.drive_size = inner.drive_size.max(written.logical_size);
     inner.size_told = Instant::now();
     inner.heard(lane, written.instance)

@@ -105,7 +105,9 @@ impl Clerk {
         let ttl = self.core.settings.attribute_ttl;
         let (attributes, age) = self.core.attributes.fresh(handle, ttl)?;
         let is_in_use = self.core.open_file(handle).is_some();
-        (!is_in_use).then_some(Entry { handle, attributes, age, belief })
+        let now = Instant::now();
+        let asked = now.checked_sub(age).unwrap_or(now);
+        (!is_in_use).then_some(Entry { handle, attributes, age, asked, belief })
     }
 
     /// Asks for all there is to know of files in several parts of a directory side by side, and waits until all are

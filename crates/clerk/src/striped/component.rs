@@ -166,6 +166,11 @@ impl ComponentDrives {
             return Arc::clone(found);
         }
         drop(known);
+        let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+        // Others may have come first, to whom it is no other way than to this one.
+        if let Some(found) = known.get(&drive).filter(|found| found.client.address() == address) {
+            return Arc::clone(found);
+        }
         let found = Arc::new(ComponentDrive {
             client: DriveClient::tcp(address, Some(drive), &self.connect),
             retry: self.connect.retry,
@@ -175,7 +180,6 @@ impl ComponentDrives {
             failed: Mutex::new(None),
             host: Arc::clone(&self.host),
         });
-        let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = known.insert(drive, Arc::clone(&found)) {
             self.restarts.fetch_add(1 + before.client.restarts(), Ordering::Relaxed);
         }
@@ -192,7 +196,30 @@ impl ComponentDrives {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn those_who_reach_a_drive_first_together_do_not_take_it_for_one_that_started_anew() {
+        const THREADS: usize = 8;
+        let drives = ComponentDrives::new(ConnectOptions::default());
+        let barrier = Barrier::new(THREADS);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for number in 0..200 {
+                        barrier.wait();
+                        drives.at(DriveId(number), "127.0.0.1:1");
+                    }
+                });
+            }
+        });
+        assert_eq!(drives.restarts(), 0);
+        drives.at(DriveId(7), "127.0.0.1:2");
+        assert_eq!(drives.restarts(), 1);
+    }
 
     #[test]
     fn who_stands_in_a_queue_waits_longer_but_not_to_reach_the_drive() {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Instant;
 
 use super::{cell, eventually, name, new_file, open, read_all, root, settings};
 use crate::{Entry, OpenMode, SetFileAttributes, Settings, Status};
@@ -98,7 +99,8 @@ fn two_clerks_append_whole_lines_and_lose_none() {
             let cell = &cell;
             scope.spawn(move || {
                 let clerk = cell.clerk(settings());
-                let entry = Entry::now(handle, first_attributes(&clerk, handle));
+                let asked = Instant::now();
+                let entry = Entry::now(handle, first_attributes(&clerk, handle), asked);
                 let file = open(&clerk, &root(), entry);
                 for number in 0..500 {
                     file.append(format!("{writer} {number}\n").as_bytes()).unwrap();

@@ -225,6 +225,23 @@ fn an_opening_with_older_attributes_leaves_no_length_shorter_than_what_was_writt
 }
 
 #[test]
+fn nor_shorter_than_what_was_made_durable_since() {
+    let cell = cell(1);
+    let clerk = cell.clerk(Settings::default());
+    let (file, handle) = new_file(&clerk, "f");
+    let told = clerk.lookup(&root(), clerk.root(), &name("f")).unwrap();
+    file.write(0, &[b'a'; 20]).unwrap();
+    file.sync().unwrap();
+    assert_eq!(told.attributes.size, 0);
+    let (again, _) = clerk.open_known(&root(), &told, OpenMode::READ).unwrap();
+    assert_eq!(again.size(), 20);
+    file.write(0, b"b").unwrap();
+    clerk.getattr_now(&root(), handle).unwrap();
+    let (again, _) = clerk.open_known(&root(), &told, OpenMode::READ).unwrap();
+    assert_eq!(again.size(), 20);
+}
+
+#[test]
 fn an_opening_by_attributes_shows_how_short_others_made_what_ends_behind_own_bytes() {
     let cell = cell(1);
     let lazy = Settings { flush_after_idle: Duration::from_secs(3600), ..Settings::default() };
