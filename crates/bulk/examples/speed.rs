@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (directory, sessions) = (&directory, &Sessions::default());
         thread::scope(|scope| {
             for stream in listener.incoming().flatten() {
-                scope.spawn(move || serve(directory, sessions, &stream, &|| ()));
+                scope.spawn(move || serve(directory, sessions, &stream, &()));
             }
         });
     });

@@ -1,31 +1,23 @@
 //! A connection: one open file from its first packet to its last.
 
-use std::io::{self, IoSliceMut, Read};
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Scope};
-use std::time::{Duration, Instant};
 
 use nasd_capability::{CoveredData, Nonce, Way};
 use nasd_protocol::Status;
-use nasd_protocol::bulk::{
-    Fields, Kind, MAX_OPEN_BYTES, Open, Options, PACKET_BYTES, Packet, PacketError, shown,
-};
+use nasd_protocol::bulk::{Fields, Kind, Open, Options, PACKET_BYTES, Packet, PacketError, shown};
 use nasd_types::{ByteRange, Protection};
 use thiserror::Error;
 
 use super::ahead::Ahead;
 use super::hands::Hands;
+use super::incoming::{Incoming, SILENCE, Watcher, receive_into};
 use super::reply::Sender;
 use super::sessions::Sessions;
 use super::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
 use crate::guess::{Guess, within};
-
-/// How long a client may take to send the rest of what it began, or to take what it asked for.
-const SILENCE: Duration = Duration::from_secs(60);
-
-/// How long a stranger may take to say what he wants to open.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Requests in a row that may be refused: rights are taken away while many are under way.
 const MOST_REFUSALS: u32 = 1024;
@@ -44,8 +36,7 @@ pub enum Ended {
     Nonsense(&'static str),
 }
 
-/// Serves a connection until its client has closed it. `prove` is called when it has shown that it is of somebody who has a
-/// key.
+/// Serves a connection until its client has closed it. `watcher` is told how it is used.
 ///
 /// # Errors
 ///
@@ -54,14 +45,14 @@ pub fn serve<B: Backend>(
     backend: &B,
     sessions: &Sessions,
     stream: &TcpStream,
-    prove: &dyn Fn(),
+    watcher: &dyn Watcher,
 ) -> Result<(), Ended> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(SILENCE))?;
-    let Some((packet, payload)) = receive_open(stream)? else {
+    let incoming = Incoming { stream, watcher };
+    let Some((packet, payload)) = incoming.open()? else {
         return Ok(());
     };
-    stream.set_read_timeout(Some(SILENCE))?;
     let Ok(open) = Open::from_bytes(&payload) else {
         return Err(Ended::Nonsense("lengths in an open do not fit"));
     };
@@ -72,7 +63,7 @@ pub fn serve<B: Backend>(
         Err(refused) => return Ok(sender.refuse(&packet, refused)?),
     };
     if permit.keys.is_some() {
-        prove();
+        watcher.is_proved();
     }
     let options = Options::from_bits(permit.fields.options);
     let traits = backend.traits();
@@ -92,7 +83,7 @@ pub fn serve<B: Backend>(
     };
     let connection = Connection {
         backend,
-        stream,
+        incoming,
         shown: shown(open.credential, &nonce),
         file,
         traits,
@@ -155,7 +146,7 @@ impl Guessing {
 /// What all threads of a connection share.
 struct Connection<'a, B: Backend> {
     backend: &'a B,
-    stream: &'a TcpStream,
+    incoming: Incoming<'a>,
     /// What requests show besides themselves.
     shown: Vec<u8>,
     file: B::File,
@@ -204,7 +195,7 @@ impl<B: Backend> Connection<'_, B> {
         guessing: &mut Guessing,
     ) -> Result<(), Ended> {
         let mut refused_in_a_row = 0;
-        while let Some(packet) = receive(self.stream)? {
+        while let Some(packet) = self.incoming.packet()? {
             let request = Request { packet: &packet, shown: &self.shown };
             let permit = match self.backend.permit(&self.file, &request) {
                 Ok(permit) => permit,
@@ -249,8 +240,7 @@ impl<B: Backend> Connection<'_, B> {
         if packet.payload > self.traits.most {
             return Err(Ended::Nonsense("more data than one write may have"));
         }
-        io::copy(&mut self.stream.take(packet.payload), &mut io::sink())?;
-        Ok(())
+        Ok(self.incoming.skip(packet.payload)?)
     }
 
     /// Has these read ahead, and no others.
@@ -268,7 +258,7 @@ impl<B: Backend> Connection<'_, B> {
 
     /// Whether the next request has come already, and somebody is free to do this one meanwhile.
     fn is_another_waiting(&self) -> bool {
-        let waiting = rustix::io::ioctl_fionread(self.stream).unwrap_or(0);
+        let waiting = rustix::io::ioctl_fionread(self.incoming.stream).unwrap_or(0);
         waiting >= PACKET_BYTES as u64 && !self.hands.are_full()
     }
 
@@ -283,7 +273,7 @@ impl<B: Backend> Connection<'_, B> {
         }));
         // What can't be answered ends the connection: the client asks again on another.
         if !matches!(done, Ok(Ok(()))) {
-            self.stream.shutdown(Shutdown::Both).ok();
+            self.incoming.stream.shutdown(Shutdown::Both).ok();
         }
     }
 
@@ -386,7 +376,7 @@ impl<B: Backend> Connection<'_, B> {
         let is_private = permit.protection.contains(Protection::PRIVACY_DATA);
         let keys = match &permit.keys {
             Some(keys) if is_private => {
-                let mut sealed = receive_payload(self.stream, packet.payload)?;
+                let mut sealed = self.incoming.payload(packet.payload)?;
                 if keys.open_data(Way::Request, &packet.nonce, &packet.tag, &mut sealed).is_err() {
                     return Ok(false);
                 }
@@ -398,7 +388,7 @@ impl<B: Backend> Connection<'_, B> {
             }
             keys => keys.as_ref().filter(|_| covers),
         };
-        receive_into(self.stream, &mut room.slices())?;
+        receive_into(self.incoming, &mut room.slices())?;
         let Some(keys) = keys else {
             return Ok(true);
         };
@@ -451,95 +441,4 @@ impl<B: Backend> Connection<'_, B> {
     fn fields(&self, permit: &Permit<B::Grant>, told: Result<Facts, Status>, done: u64) -> Fields {
         fields(permit, self.traits.instance, told, done)
     }
-}
-
-/// The first packet and its payload, which have to come soon: whoever sends them is a stranger.
-fn receive_open(stream: &TcpStream) -> Result<Option<(Packet, Vec<u8>)>, Ended> {
-    let deadline = Instant::now() + OPEN_TIMEOUT;
-    let mut bytes = [0; PACKET_BYTES];
-    if !receive_before(stream, &mut bytes, deadline)? {
-        return Ok(None);
-    }
-    let packet = Packet::from_bytes(&bytes)?;
-    if packet.is_answer || packet.kind != Kind::Open {
-        return Err(Ended::Nonsense("a connection begins with an open"));
-    }
-    if packet.payload > MAX_OPEN_BYTES as u64 {
-        return Err(Ended::Nonsense("an open is not as long"));
-    }
-    let mut payload = vec![0; packet.payload as usize];
-    match receive_before(stream, &mut payload, deadline)? {
-        true => Ok(Some((packet, payload))),
-        false => Err(Ended::Lost(io::ErrorKind::UnexpectedEof.into())),
-    }
-}
-
-/// Receives all of it before the deadline; `false` if the client has closed the connection instead.
-fn receive_before(
-    mut stream: &TcpStream,
-    bytes: &mut [u8],
-    deadline: Instant,
-) -> Result<bool, Ended> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Ended::Lost(io::ErrorKind::TimedOut.into()));
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut bytes[filled..]) {
-            Ok(0) => return Ok(false),
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(true)
-}
-
-/// The next packet; nothing if the client has closed the connection.
-fn receive(mut stream: &TcpStream) -> Result<Option<Packet>, Ended> {
-    let mut bytes = [0; PACKET_BYTES];
-    let mut filled = 0;
-    while filled < PACKET_BYTES {
-        match stream.read(&mut bytes[filled..]) {
-            Ok(0) if filled == 0 => return Ok(None),
-            Ok(0) => return Err(Ended::Lost(io::ErrorKind::UnexpectedEof.into())),
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A file may be open for as long as its client wishes.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && filled == 0 => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let packet = Packet::from_bytes(&bytes)?;
-    match packet.is_answer {
-        true => Err(Ended::Nonsense("an answer where requests are expected")),
-        false => Ok(Some(packet)),
-    }
-}
-
-/// Encrypted data.
-fn receive_payload(mut stream: &TcpStream, length: u64) -> io::Result<Vec<u8>> {
-    // The length was looked at before.
-    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-    stream.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Fills all of it.
-pub(crate) fn receive_into(
-    mut stream: &TcpStream,
-    mut slices: &mut [IoSliceMut<'_>],
-) -> io::Result<()> {
-    while slices.iter().any(|slice| !slice.is_empty()) {
-        match stream.read_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => IoSliceMut::advance_slices(&mut slices, count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

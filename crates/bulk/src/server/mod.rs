@@ -7,6 +7,7 @@
 mod ahead;
 mod connection;
 mod hands;
+mod incoming;
 mod reply;
 mod sessions;
 
@@ -18,8 +19,9 @@ use nasd_protocol::Status;
 use nasd_protocol::bulk::{Asked, Fields, Open, Packet};
 use nasd_types::{ByteRange, Protection, Timestamp};
 
-pub(crate) use connection::receive_into;
 pub use connection::{Ended, serve};
+pub use incoming::Watcher;
+pub(crate) use incoming::receive_into;
 pub(crate) use reply::send_all;
 pub use sessions::Sessions;
 

@@ -78,7 +78,7 @@ impl Rig {
                 let (directory, sessions) =
                     (Arc::clone(&served.read().unwrap()), Arc::clone(&sessions));
                 thread::spawn(move || {
-                    serve(&*directory, &sessions, &stream, &|| ()).ok();
+                    serve(&*directory, &sessions, &stream, &()).ok();
                     stream.shutdown(Shutdown::Both).ok();
                 });
             }

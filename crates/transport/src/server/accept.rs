@@ -32,6 +32,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two looks whether the rest of the first bytes of a connection has come: they come together, as a rule.
 const FIRST_BYTES_PAUSE: Duration = Duration::from_millis(1);
 
+/// It becomes longer, up to this, as many may send a part and wait.
+const LONGEST_BYTES_PAUSE: Duration = Duration::from_millis(250);
+
 /// A running server. Dropping it stops it without grace.
 #[derive(Debug)]
 pub struct Server {
@@ -301,6 +304,7 @@ fn begins_with(socket: &TcpStream, wanted: &[u8; 8], options: &ServerOptions) ->
     let mut bytes = [0; 8];
     // Whoever is slow to say what he wants is left to those who know how long he may be.
     let deadline = deadline_after(options.stranger_timeout);
+    let mut pause = FIRST_BYTES_PAUSE;
     loop {
         // More than what has come is not waited for in `recv`, so that bytes that differ are seen at once.
         let count = match recv(socket, &mut bytes, RecvFlags::PEEK) {
@@ -319,7 +323,8 @@ fn begins_with(socket: &TcpStream, wanted: &[u8; 8], options: &ServerOptions) ->
             return false;
         }
         // What has come does not go away, so that waiting for more needs a clock.
-        thread::sleep(FIRST_BYTES_PAUSE);
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_BYTES_PAUSE);
     }
 }
 
@@ -334,8 +339,8 @@ fn serve_beside(beside: &dyn Beside, accepted: &Accepted, peer: SocketAddr, plac
     };
     let Some(wire) = served else { return };
     if place.occupy(&wire) {
-        let standing = &place.member.standing;
-        beside.serve(BesideConnection { socket, peer, standing });
+        let (standing, idle_ms) = (&place.member.standing, &place.member.idle_ms);
+        beside.serve(BesideConnection { socket, peer, standing, idle_ms });
     }
 }
 

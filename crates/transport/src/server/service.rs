@@ -8,6 +8,8 @@
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
@@ -234,6 +236,16 @@ pub struct BesideConnection<'a> {
     pub peer: SocketAddr,
     /// What it has shown of itself: until that is something, it is the first to go where there are too many.
     pub standing: &'a Standing,
+    pub(super) idle_ms: &'a AtomicU64,
+}
+
+impl BesideConnection<'_> {
+    /// Nothing is asked by it, since so long: where there are too many connections it may go for another one. Zero when
+    /// something is again.
+    pub fn rests(&self, since: Duration) {
+        let milliseconds = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        self.idle_ms.store(milliseconds, Ordering::Relaxed);
+    }
 }
 
 /// Calls that are under way at once by one thread. One that is dropped answers no more of them.
