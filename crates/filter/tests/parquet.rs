@@ -304,6 +304,41 @@ fn small(codec: Compression, version: WriterVersion) -> Vec<u8> {
     file(schema, &columns, 30, properties)
 }
 
+/// As pyarrow writes a table of a boolean column `b` and a text column `s` without rows: their places are 0.
+const NO_ROWS: &str = "504152311504193c35001806736368656d611504001500250218016200150c250218017325004c1c0000001600191c192c26 \
+    001c15001915061918016215001600160016002600490c000026001c150c1915061918017315001600160016002600490c00 \
+    001600160026001600002820706172717565742d6370702d6172726f772076657273696f6e2032362e302e31192c1c00001c \
+    0000009500000050415231";
+
+/// The same with two rows, packed with Brotli.
+const BROTLI: &str = "504152311500150e15162c15041500150615061c0000000b038002000000040101031500152015262c15041500150615061c \
+    0000001b0f0000043c64bf0935508ac452c471806ae31504193c35001806736368656d611504001500250218016200150c25 \
+    0218017325004c1c0000001604191c192c26001c15001925060019180162150816041634163c2608491c150015001502003c \
+    29061926000400000026001c150c1925060019180173150816041646164c2644491c150015001502003c1604190619260004 \
+    000000167a16042608168801002820706172717565742d6370702d6172726f772076657273696f6e2032362e302e31192c1c \
+    00001c000000b800000050415231";
+
+fn of_hex(hex: &str) -> Memory {
+    let digits: Vec<char> = hex.chars().filter(|digit| !digit.is_whitespace()).collect();
+    let byte = |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16).unwrap();
+    Memory::new(digits.chunks(2).map(byte).collect())
+}
+
+#[test]
+fn columns_of_no_rows_may_be_nowhere() {
+    let memory = of_hex(NO_ROWS);
+    assert_eq!(ask(&memory, "SELECT * FROM t"), "");
+    assert_eq!(ask(&memory, "SELECT s FROM t WHERE b ORDER BY s LIMIT 3"), "");
+    assert_eq!(ask(&memory, "SELECT count(*), count(b), max(s) FROM t"), "0,0,\n");
+}
+
+#[test]
+fn what_pages_are_packed_with_is_told_where_it_is_not_known() {
+    let failed = try_ask(&of_hex(BROTLI), "SELECT s FROM t", Options::default()).err();
+    let told = format!("{failed:?}");
+    assert!(told.contains("Unsupported") && told.contains("brotli"), "{told}");
+}
+
 #[test]
 fn broken_files_are_told() {
     // The crate's own panics are caught; what they print is of no interest here.

@@ -35,6 +35,7 @@ use nasd_cell::parse_protection;
 use nasd_clerk::Route;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Network-attached secure disks: clients move data straight to and from the drives, which check
 /// every request alone.
@@ -304,9 +305,9 @@ pub struct TopArguments {
     /// Show one interval, and end; with --json one object instead of one a line.
     #[arg(long)]
     pub once: bool,
-    /// Seconds between two looks.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub interval: f64,
+    /// Seconds between two looks, from 0.1 to 86400.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub interval: Duration,
     /// Ask the drives' metrics for their latency: drive N's on this port plus N, as with `nasd up`.
     #[arg(long, value_name = "PORT")]
     pub metrics_base_port: Option<u16>,
@@ -538,6 +539,13 @@ fn interval(text: &str) -> Result<String, String> {
     nasd_cell::time::parse_interval(text).map(|_| text.to_owned())
 }
 
+/// How long is waited between two looks.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let told = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    let wrong = || format!("`{text}` is no number of seconds from 0.1 to 86400");
+    told.map(Duration::from_secs_f64).ok_or_else(wrong)
+}
+
 /// Bytes from `512`, `64K`, `10M`, `8G` or `1T` (powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
@@ -560,6 +568,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn who_looks_on_waits_some_time_between_two_looks() {
+        let parsed = |interval: &str| {
+            let words =
+                ["nasd", "top", "--once", &format!("--interval={interval}")].map(str::to_owned);
+            Arguments::try_parse_from(words).map(drop).map_err(|error| error.to_string())
+        };
+        for wrong in ["inf", "nan", "1e300", "0", "-1", "abc", ""] {
+            let told = parsed(wrong).unwrap_err();
+            assert!(told.contains("seconds"), "{wrong}: {told}");
+        }
+        assert_eq!([parsed("0.1"), parsed("86400")], [Ok(()), Ok(())]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Chunk {
     }
 
     /// One of them.
-    pub(super) fn slice(&self, at: usize) -> Option<&[u8]> {
+    pub fn slice(&self, at: usize) -> Option<&[u8]> {
         self.bytes.0.get(at).map(|segment| &segment[..])
     }
 

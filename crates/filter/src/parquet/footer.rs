@@ -234,7 +234,10 @@ fn check_group(
         if column.file_path().is_some() {
             return Err(ParquetError::Unsupported("columns in other files".to_owned()));
         }
-        if range(column).is_none_or(|(begin, end)| begin < MAGIC.len() as u64 || end > data_end) {
+        // Where a column begins that has nothing, some say 0.
+        let is_outside =
+            |(begin, end): (u64, u64)| rows > 0 && (begin < MAGIC.len() as u64 || end > data_end);
+        if range(column).is_none_or(is_outside) {
             return wrong(&format!("column {} is not in the file", column.column_path()));
         }
         let is_flat = column.column_descr().max_rep_level() == 0;
@@ -247,10 +250,43 @@ fn check_group(
 
 /// Where a column of a group begins and ends.
 pub(super) fn range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
-    // Some write 0 where there is no dictionary.
-    let dictionary = column.dictionary_page_offset().filter(|begin| *begin > 0);
+    // Some write 0 where there is no dictionary. The crate panics at less.
+    let dictionary = match column.dictionary_page_offset() {
+        Some(..0) => return None,
+        told => told.filter(|begin| *begin > 0),
+    };
     let begin = dictionary.unwrap_or(column.data_page_offset());
     let (begin, bytes) =
         (u64::try_from(begin).ok()?, u64::try_from(column.compressed_size()).ok()?);
     Some((begin, begin.checked_add(bytes)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::basic::Type as Physical;
+    use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type};
+
+    use super::*;
+
+    #[test]
+    fn a_column_begins_with_its_dictionary_and_nowhere_below_0() {
+        let primitive = Type::primitive_type_builder("id", Physical::INT64).build().unwrap();
+        let path = ColumnPath::new(vec!["id".to_owned()]);
+        let descriptor = Arc::new(ColumnDescriptor::new(Arc::new(primitive), 0, 0, path));
+        let at = |dictionary: Option<i64>, data: i64, bytes: i64| {
+            let column = ColumnChunkMetaData::builder(Arc::clone(&descriptor))
+                .set_dictionary_page_offset(dictionary)
+                .set_data_page_offset(data)
+                .set_total_compressed_size(bytes);
+            range(&column.build().unwrap())
+        };
+        assert_eq!(at(Some(4), 50, 100), Some((4, 104)));
+        assert_eq!(at(None, 50, 100), Some((50, 150)));
+        assert_eq!(at(Some(0), 50, 100), Some((50, 150)));
+        for wrong in [at(Some(-1), 50, 100), at(None, -50, 100), at(None, 50, -100)] {
+            assert_eq!(wrong, None);
+        }
+    }
 }

@@ -78,8 +78,10 @@ impl From<parquet::errors::ParquetError> for ParquetError {
                 }
             }
             parquet::errors::ParquetError::NYI(text) => ParquetError::Unsupported(text),
-            parquet::errors::ParquetError::General(text) if text.contains("disabled feature") => {
-                ParquetError::Unsupported(text)
+            parquet::errors::ParquetError::General(text)
+                if text.to_ascii_lowercase().contains("disabled feature") =>
+            {
+                ParquetError::Unsupported(format!("what its pages are packed with: {text}"))
             }
             other => ParquetError::Broken(other.to_string()),
         }

@@ -147,6 +147,11 @@ impl Telling {
             let text = line.escape_ascii();
             format!("line {count} of the list is not `OFFSET LENGTH PATH`: {text}")
         })?;
+        if path.contains(&0) {
+            return Err(
+                format!("line {count} of the list has a zero byte: each path is a line").into()
+            );
+        }
         if !request.push(path, range) {
             self.tell(request)?;
             if !request.push(path, range) {

@@ -96,6 +96,10 @@ impl Session {
 
 /// A path of the cell, from the command line.
 fn parse(text: &str) -> Result<CellPath, String> {
+    if is_url_argument(text) {
+        // What is in it is a key.
+        return Err("capability URLs are taken by `nasd cat`, `cp` and `cap` alone".to_owned());
+    }
     let wrong = || format!("`{text}` is no path of the cell: write VOLUME:/path");
     CellPath::parse(text).ok_or_else(wrong)
 }

@@ -13,19 +13,17 @@ use nasd_cell::Cell;
 use rates::Rates;
 use sample::Observer;
 use std::io::IsTerminal;
-use std::time::Duration;
 
 /// Shows what happens, until it is interrupted; with `once`, in one interval.
 ///
 /// # Errors
 /// Missing or wrong certificates, or a manager that does not answer: of a cell that is down that is known after a few seconds.
 pub fn top(cell: &Cell, arguments: &TopArguments, json: bool) -> Outcome {
-    let interval = Duration::from_secs_f64(arguments.interval.max(0.1));
     let mut observer = Observer::new(cell, arguments.metrics_base_port)?;
     let refreshes = !json && !arguments.once && std::io::stdout().is_terminal();
     let mut before = observer.sample()?;
     loop {
-        std::thread::sleep(interval);
+        std::thread::sleep(arguments.interval);
         let now = observer.sample()?;
         let rates = Rates::between(&before, &now);
         before = now;

@@ -411,6 +411,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_of_a_sample_are_whole_whatever_comes_behind_them() {
+        let mut sample = Sample::default();
+        for (index, lines) in ["a,b\n1,2", "3,4\n", "5,6"].into_iter().enumerate() {
+            sample.push(index, lines.as_bytes(), true);
+        }
+        assert_eq!(sample.lines, b"a,b\n1,2\n3,4\n5,6");
+        assert_eq!((sample.first, sample.is_cut), (Some(0), false));
+    }
+
+    #[test]
     fn fields_are_as_they_are_named() {
         assert_eq!(listed("ok:bool", member).unwrap()[0].kind, Type::Bool);
         assert_eq!(listed("n:int", member).unwrap()[0].kind, Type::Int);
