@@ -143,6 +143,8 @@ fn what_has_no_meaning_is_refused_and_what_is_not_there_is_left_out() {
     refused(&set, &["--list", "/nowhere"], b"", "/nowhere");
     refused(&set, &["--", "/nowhere/program"], b"", "can't run /nowhere/program");
     refused(&set, &[], &[b'x'; 9000], "line 1 of the list is too long");
+    refused(&set, &[], b"below/1 x\0below/2 x\0", "line 1 of the list has a zero byte");
+    refused(&set, &["--ranges"], b"0 5 below/1 x\n0 5 a\0b\n", "line 2 of the list has a zero");
     let odd = b"missing\nbelow\n../set/below/1 x\n/set/below/2 x\nbelow/3 x/4\n\n\xff\xfe\n";
     let output = hint(&set, &["--", "cat", set.join("below/1 x").to_str().unwrap()], odd);
     assert!(output.status.success(), "{}", text(&output));

@@ -137,6 +137,16 @@ fn the_secret_need_not_be_on_the_command_line() {
     assert_fails(&scene.strange_nasd(&["cat", "env:MISSING"]), "MISSING");
     let cut = &url[..url.len() - 5];
     assert_fails(&scene.strange_nasd(&["cat", cut]), "copy all of it");
+    // What takes no URL does not print it either.
+    for arguments in [
+        &["grep", "-c", "contents", &url][..],
+        &["scan", &url, "SELECT count(*) FROM t"],
+        &["extend", &url, "checksum", "--arguments", "00000000"],
+        &["ls", &url],
+        &["rm", &url],
+    ] {
+        assert_fails(&scene.cell.nasd(arguments), "are taken by `nasd cat`");
+    }
 }
 
 #[test]
