@@ -6,9 +6,8 @@
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use nasd_bulk::server::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits, Watcher};
+use nasd_bulk::server::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
 use nasd_capability::{Access, Nonce, Refusal, Way};
 use nasd_device::FRAME_BYTES;
 use nasd_protocol::auth::AUTH_FLAVOR;
@@ -188,19 +187,6 @@ impl Drive {
     }
 }
 
-/// Tells the server of the port how a connection is used.
-struct Watched<'a>(&'a BesideConnection<'a>);
-
-impl Watcher for Watched<'_> {
-    fn is_proved(&self) {
-        self.0.standing.prove();
-    }
-
-    fn rests(&self, since: Duration) {
-        self.0.rests(since);
-    }
-}
-
 impl Beside for Drive {
     fn begins(&self) -> [u8; 8] {
         MAGIC
@@ -208,8 +194,7 @@ impl Beside for Drive {
 
     fn serve(&self, connection: BesideConnection<'_>) {
         let BesideConnection { socket, peer, .. } = connection;
-        if let Err(error) =
-            nasd_bulk::server::serve(self, &self.bulk_sessions, socket, &Watched(&connection))
+        if let Err(error) = nasd_bulk::server::serve(self, &self.bulk_sessions, socket, &connection)
         {
             tracing::debug!(%peer, %error, "a bulk connection has ended");
         }

@@ -41,7 +41,7 @@ use nasd_xdr::{Encoder, from_bytes};
 use self::caller::{caller_of, nobody};
 use self::operations::{Outcome, Visit};
 use crate::directory::{Directory, DirectoryOptions, Surroundings};
-use crate::server::{Sessions, Watcher, serve};
+use crate::server::{Sessions, serve};
 
 pub use caller::NOBODY;
 pub use client::{DeskClient, DeskError, DeskTicket};
@@ -229,19 +229,6 @@ impl Service for Desk {
     }
 }
 
-/// Tells the server of the port how a connection is used.
-struct Watched<'a>(&'a BesideConnection<'a>);
-
-impl Watcher for Watched<'_> {
-    fn is_proved(&self) {
-        self.0.standing.prove();
-    }
-
-    fn rests(&self, since: Duration) {
-        self.0.rests(since);
-    }
-}
-
 impl Beside for Desk {
     fn begins(&self) -> [u8; 8] {
         MAGIC
@@ -249,7 +236,7 @@ impl Beside for Desk {
 
     fn serve(&self, connection: BesideConnection<'_>) {
         let BesideConnection { socket, peer, .. } = connection;
-        if let Err(error) = serve(&self.directory, &self.sessions, socket, &Watched(&connection)) {
+        if let Err(error) = serve(&self.directory, &self.sessions, socket, &connection) {
             tracing::debug!(%peer, %error, "a bulk connection has ended");
         }
     }

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use nasd_protocol::bulk::{Kind, MAX_OPEN_BYTES, PACKET_BYTES, Packet};
+use nasd_transport::BesideConnection;
 
 use super::Ended;
 
@@ -31,6 +32,17 @@ impl Watcher for () {
     fn is_proved(&self) {}
 
     fn rests(&self, _since: Duration) {}
+}
+
+/// The server of the port, where that has other connections too.
+impl Watcher for BesideConnection<'_> {
+    fn is_proved(&self) {
+        self.standing.prove();
+    }
+
+    fn rests(&self, since: Duration) {
+        BesideConnection::rests(self, since);
+    }
 }
 
 /// What a client sends.
@@ -94,9 +106,8 @@ impl Incoming<'_> {
                 Ok(0) => return Ok(None),
                 Ok(count) => break count,
                 Err(error) if is_passing(&error) => {
-                    // It has waited once by now.
-                    let begun = *resting.get_or_insert_with(|| Instant::now() - LOOK_EVERY);
-                    self.watcher.rests(begun.elapsed());
+                    let since: Instant = *resting.get_or_insert_with(Instant::now);
+                    self.watcher.rests(since.elapsed());
                 }
                 Err(error) => return Err(error.into()),
             }
