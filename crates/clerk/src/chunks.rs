@@ -39,8 +39,8 @@ const MOST_TIMES: u64 = 16;
 /// each part.
 const ANSWER_BYTES: u64 = (4 << 20) / 16 * 15;
 
-/// Chunks are of whole ones of these.
-const PIECE_BYTES: u64 = 1 << 20;
+/// Chunks are of whole ones of these: room that an answer leaves is cleared before it is used again.
+const PIECE_BYTES: u64 = 256 << 10;
 
 /// What is done with all of a file.
 pub(crate) trait Job: Send + Sync + 'static {
@@ -67,12 +67,12 @@ pub(crate) trait Job: Send + Sync + 'static {
     /// Bytes that drives would have told instead, where what is found here shows that: of partial results each of them tells several.
     fn bytes(found: &Self::Found) -> Option<u64>;
 
-    /// Does it here, until it is over.
+    /// Does it here, until it is over. What is read may lie in `scratch` meanwhile, in which there is whatever was read before.
     ///
     /// # Errors
     ///
     /// Those of reading.
-    fn find(&self, here: &Here<'_>) -> Result<Self::Found, ClerkError>;
+    fn find(&self, here: &Here<'_>, scratch: &mut Vec<u8>) -> Result<Self::Found, ClerkError>;
 }
 
 /// What is to be done here.
@@ -276,10 +276,9 @@ impl<J: Job> Chunks<J> {
     }
 
     /// Nobody looks any more at what drives told. Memory is kept that there is room in for any answer.
-    pub(crate) fn give_back(&self, told: Vec<ExtendedPart>) {
+    pub(crate) fn give_back(&self, told: impl IntoIterator<Item = Vec<u8>>) {
         let most = self.shared.job.most();
-        let data = told.into_iter().map(|part| part.data);
-        let long = data.filter(|data| data.capacity() >= most);
+        let long = told.into_iter().filter(|data| data.capacity() >= most);
         long.for_each(|data| self.shared.spare.give(data));
     }
 
@@ -427,6 +426,8 @@ impl<J: Job> Shared<J> {
 
     /// What a thread does.
     fn run(&self) {
+        // The memory of what is read is used again: the system clears new memory first, which takes as long as to look at it.
+        let mut scratch = Vec::new();
         let mut state = self.lock();
         loop {
             if state.is_over || state.offset >= self.file_bytes {
@@ -448,7 +449,7 @@ impl<J: Job> Shared<J> {
             }
             drop(state);
             // Who waits for the chunk must hear of it in any case.
-            let done = catch_unwind(AssertUnwindSafe(|| self.do_chunk(range, here)));
+            let done = catch_unwind(AssertUnwindSafe(|| self.do_chunk(range, here, &mut scratch)));
             let bug =
                 || ClerkError::Protocol("a chunk's work has panicked: see the log".to_owned());
             let chunk = done.unwrap_or_else(|_| Err(bug()));
@@ -567,6 +568,7 @@ impl<J: Job> Shared<J> {
         &self,
         range: ByteRange,
         here: bool,
+        scratch: &mut Vec<u8>,
     ) -> Result<(Chunk<J::Found>, Asked), ClerkError> {
         let mut asked = Asked::No;
         let longest = self.arguments.iter().map(Vec::len).max().unwrap_or(0);
@@ -585,7 +587,7 @@ impl<J: Job> Shared<J> {
         }
         let is_over = || self.lock().is_over;
         let here = Here { file: &self.file.part(range), range, is_over: &is_over };
-        Ok((Chunk::Found(self.job.find(&here)?), asked))
+        Ok((Chunk::Found(self.job.find(&here, scratch)?), asked))
     }
 
     /// What drives tell of a range, if they tell of all of it.

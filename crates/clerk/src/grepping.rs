@@ -168,7 +168,7 @@ impl FileGrep {
                     }
                 }
                 self.work.told_bytes += came.bytes;
-                self.chunks.give_back(told);
+                self.chunks.give_back(told.into_iter().map(|part| part.data));
             }
             Chunk::Found(found) => {
                 for (range, data) in found? {
@@ -236,13 +236,13 @@ impl Job for GrepJob {
         Some(found.as_ref().map_or(0, |found| found.iter().map(data).sum()))
     }
 
-    fn find(&self, here: &Here<'_>) -> Result<Found, ClerkError> {
+    fn find(&self, here: &Here<'_>, scratch: &mut Vec<u8>) -> Result<Found, ClerkError> {
         let Here { range, is_over, .. } = *here;
         let mut found = Vec::new();
         let mut at = range.offset;
         while at < range.end() && !is_over() {
             let rest = ByteRange::new(at, range.end() - at);
-            match self.find_some(&Here { range: rest, ..*here })? {
+            match self.find_some(&Here { range: rest, ..*here }, scratch)? {
                 Ok((position, data)) => {
                     found.push((ByteRange::new(at, position - at), data));
                     at = position;
@@ -259,6 +259,7 @@ impl GrepJob {
     fn find_some(
         &self,
         here: &Here<'_>,
+        scratch: &mut Vec<u8>,
     ) -> Result<Result<(u64, Vec<u8>), SearchError>, ClerkError> {
         let Here { file, range, is_over } = *here;
         // No line in it is longer than that.
@@ -266,10 +267,10 @@ impl GrepJob {
         let most = Search::least_bytes(longest);
         let mut search = Search::new(&self.plan.matcher, &self.plan.wanted, longest, most);
         search.begin(range.offset);
-        let (mut at, mut scratch) = (range.offset, Vec::new());
+        let mut at = range.offset;
         while at < range.end() && !is_over() {
             let length = READ_BYTES.min(usize::try_from(range.end() - at).unwrap_or(READ_BYTES));
-            let fed = file.read_with(at, length, &mut scratch, |bytes| {
+            let fed = file.read_with(at, length, scratch, |bytes| {
                 let next = search.feed(bytes);
                 match next {
                     Ok(Next::More) if bytes.len() < length => Err(ClerkError::Cut),

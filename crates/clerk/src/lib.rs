@@ -43,6 +43,7 @@ mod pieces;
 mod ranges;
 mod reading;
 mod remote;
+mod scan_rows;
 mod scanning;
 mod session;
 mod settings;
@@ -69,6 +70,7 @@ pub use open_file::{OpenFile, OpenMode};
 #[cfg(feature = "parquet")]
 pub use parquet::{OpenParquet, ParquetScan, ParquetScanError, ParquetSoFar};
 pub use remote::{ClerkOptions, RemoteDrives};
+pub use scan_rows::ScanRows;
 pub use scanning::{FileScan, FileScanError, ScanOptions, Scanned, Work};
 pub use session::{LockRequest, NameWatcher};
 pub use settings::{Route, Settings};

@@ -13,8 +13,9 @@ use nasd_protocol::limits::MAX_TRANSFER_BYTES;
 use nasd_types::ByteRange;
 use thiserror::Error;
 
-use crate::chunks::{Came, Chunk, Chunks, Here, Job, Sizes, are_whole};
+use crate::chunks::{Chunk, Chunks, Here, Job, Sizes, are_whole};
 use crate::extending::ExtendedPart;
+use crate::scan_rows::{Memory, ScanRows};
 use crate::{ClerkError, OpenFile};
 
 /// Chunks of a Select: of the first ones nearly as many bytes may come back.
@@ -35,8 +36,8 @@ const LEAST_GROUPS: u32 = 1 << 10;
 /// Bytes that there is room for at least when a scan writes.
 const LEAST_ROOM: usize = 64 << 10;
 
-/// Bytes that are read at a time where it is done here.
-const READ_BYTES: usize = 4 << 20;
+/// Bytes that are read at a time where it is done here: what a processor has in its cache while it looks at them.
+const READ_BYTES: usize = 1 << 20;
 
 /// Why a scan has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -198,6 +199,21 @@ impl FileScan {
     ///
     /// [`FileScanError`]; the scan is over then. `Cut` if the file has become shorter since it began: what was given is void.
     pub fn next_rows(&mut self, give: &mut dyn FnMut(&[u8])) -> Result<bool, FileScanError> {
+        let mut rows = ScanRows::default();
+        let more = self.next_part(&mut rows);
+        rows.slices().for_each(give);
+        self.reuse(&mut rows);
+        more
+    }
+
+    /// The same rows in `rows`, in the memory that they came in; that of what was there before is used again. If it fails, they are those
+    /// that came before.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_rows`](Self::next_rows).
+    pub fn next_part(&mut self, rows: &mut ScanRows) -> Result<bool, FileScanError> {
+        self.reuse(rows);
         if self.is_over {
             return Ok(false);
         }
@@ -205,9 +221,9 @@ impl FileScan {
             return Ok(false);
         };
         let taken = match chunks.next() {
-            Some(Ok(chunk)) => self.take(chunk, give),
+            Some(Ok(chunk)) => self.take(chunk, rows),
             Some(Err(error)) => Err(error.into()),
-            None => self.end_file(give),
+            None => self.end_file(rows),
         };
         self.is_over = !matches!(taken, Ok(true));
         if self.is_over {
@@ -219,14 +235,26 @@ impl FileScan {
         Ok(taken? && !self.files.is_empty())
     }
 
+    /// Nobody looks any more at these rows.
+    fn reuse(&self, rows: &mut ScanRows) {
+        let memory = rows.release();
+        match (self.files.front(), memory) {
+            (Some(chunks), Memory::Answers(answers)) => chunks.give_back(answers),
+            (Some(chunks), Memory::Room(room)) => {
+                chunks.job().spare().push(Given { room, ..Given::default() });
+            }
+            (None, _) => {}
+        }
+    }
+
     /// The first file is at its end. Tells whether more is needed.
-    fn end_file(&mut self, give: &mut dyn FnMut(&[u8])) -> Result<bool, FileScanError> {
+    fn end_file(&mut self, rows: &mut ScanRows) -> Result<bool, FileScanError> {
         let Some(chunks) = self.files.front() else {
             return Ok(true);
         };
         chunks.end();
         chunks.check_uncut()?;
-        let is_more = self.join.end_file(chunks.job().file_bytes, give)?;
+        let is_more = self.join.end_file(chunks.job().file_bytes, &mut |row| rows.put(row))?;
         self.files.pop_front();
         self.note_bad();
         self.passed += 1;
@@ -252,54 +280,49 @@ impl FileScan {
     }
 
     /// Joins what there is of the next chunk. Tells whether more is needed.
-    fn take(
-        &mut self,
-        chunk: Chunk<Found>,
-        give: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, FileScanError> {
+    fn take(&mut self, chunk: Chunk<Found>, rows: &mut ScanRows) -> Result<bool, FileScanError> {
         match chunk {
-            Chunk::Told(told, came) => self.take_told(told, came, give),
-            Chunk::Found(found) => self.take_found(found, give),
+            Chunk::Told(told, came) => {
+                self.work.told_bytes += came.bytes;
+                let more = self.take_told(&told, rows);
+                rows.hold(Memory::Answers(told.into_iter().map(|part| part.data).collect()));
+                more
+            }
+            Chunk::Found(found) => self.take_found(found, rows),
         }
     }
 
     fn take_told(
         &mut self,
-        told: Vec<ExtendedPart>,
-        came: Came,
-        give: &mut dyn FnMut(&[u8]),
+        told: &[ExtendedPart],
+        rows: &mut ScanRows,
     ) -> Result<bool, FileScanError> {
         let Some(chunks) = self.files.front() else {
             return Ok(false);
         };
         // What drives do takes no room here.
         chunks.job().spare().clear();
-        let (parts, results) = read_all(&told, chunks.job().file_bytes)?;
-        self.work.told_bytes += came.bytes;
+        let (parts, results) = read_all(told, chunks.job().file_bytes)?;
+        let memory: Vec<&[u8]> = told.iter().map(|part| part.data.as_slice()).collect();
         for part in &parts {
             self.work.drive_bytes += part.end - part.piece.offset;
-            if !self.join.head(part, give)? || !self.join.rest(part, give)? {
+            let mut put = |slice: &[u8]| rows.put_held(&memory, slice);
+            if !self.join.head(part, &mut put)? || !self.join.rest(part, &mut put)? {
                 return Ok(false);
             }
         }
         for result in results {
             self.join.add(result)?;
         }
-        drop(parts);
-        chunks.give_back(told);
         Ok(true)
     }
 
-    fn take_found(
-        &mut self,
-        found: Found,
-        give: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, FileScanError> {
+    fn take_found(&mut self, found: Found, rows: &mut ScanRows) -> Result<bool, FileScanError> {
         let Some(chunks) = self.files.front() else {
             return Ok(false);
         };
         self.work.read_bytes += found.end - found.piece.offset;
-        if !self.join.head(&found.part(), give)? {
+        if !self.join.head(&found.part(), &mut |row| rows.put(row))? {
             return Ok(false);
         }
         let found = match (&found.result, self.checked.plan().limit()) {
@@ -308,9 +331,12 @@ impl FileScan {
             _ => found,
         };
         let result = found.result.as_ref().map_err(|error| MergeError::from(*error))?;
-        let more = self.join.rest(&found.part(), give)?;
-        self.join.add(result)?;
-        chunks.job().spare().push(found.given);
+        let memory = [found.given.bytes()];
+        let more = self.join.rest(&found.part(), &mut |slice| rows.put_held(&memory, slice));
+        let added = self.join.add(result);
+        rows.hold(Memory::Room(found.given.room));
+        let more = more?;
+        added?;
         Ok(more)
     }
 
@@ -331,7 +357,8 @@ fn find_less(chunks: &Chunks<ScanJob>, found: &Found, left: u64) -> Result<Found
         return Err(MergeError::OtherProgram.into());
     };
     let less = ScanJob::new(checked, job.file_bytes);
-    Ok(less.find(&Here { file: &chunks.file().part(range), range, is_over: &|| false })?)
+    let here = Here { file: &chunks.file().part(range), range, is_over: &|| false };
+    Ok(less.find(&here, &mut Vec::new())?)
 }
 
 impl fmt::Debug for FileScan {
@@ -433,18 +460,18 @@ impl Job for ScanJob {
         (!is_partial).then_some(found.given.length as u64)
     }
 
-    fn find(&self, here: &Here<'_>) -> Result<Found, ClerkError> {
+    fn find(&self, here: &Here<'_>, scratch: &mut Vec<u8>) -> Result<Found, ClerkError> {
         let Here { file, range, is_over } = *here;
         let ends_file = range.end() == self.file_bytes;
         let piece = Piece { offset: range.offset, starts_record: false, ends_file };
         let mut scan = self.checked.start();
-        let mut given = self.spare().pop().unwrap_or_default().cleared();
+        let mut given = self.spare().pop().unwrap_or_default().cleared(range.length);
         let mut failed = None;
         scan.begin_piece(piece);
-        let (mut at, mut scratch) = (range.offset, Vec::new());
+        let mut at = range.offset;
         while at < range.end() && failed.is_none() && !is_over() {
             let length = READ_BYTES.min(usize::try_from(range.end() - at).unwrap_or(READ_BYTES));
-            let fed = file.read_with(at, length, &mut scratch, |bytes| {
+            let fed = file.read_with(at, length, scratch, |bytes| {
                 let fed = given.feed(bytes, |bytes, output| scan.feed(bytes, output));
                 (bytes.len() == length || fed == Ok(true)).then_some(fed).ok_or(ClerkError::Cut)
             })??;
@@ -471,6 +498,8 @@ impl Job for ScanJob {
 struct Given {
     room: Vec<u8>,
     length: usize,
+    /// Bytes that there will mostly be at most.
+    most: usize,
 }
 
 impl Given {
@@ -483,7 +512,7 @@ impl Given {
         let mut rest = bytes;
         loop {
             if self.room.len() - self.length < LEAST_ROOM {
-                self.room.resize(2 * self.room.len() + LEAST_ROOM, 0);
+                self.grow();
             }
             let mut output = Output::new(&mut self.room[self.length..]);
             let fed = call(rest, &mut output);
@@ -491,7 +520,7 @@ impl Given {
             match fed? {
                 Fed::Full { consumed } => {
                     rest = &rest[consumed..];
-                    self.room.resize(2 * self.room.len(), 0);
+                    self.grow();
                 }
                 fed => return Ok(fed == Fed::Done),
             }
@@ -502,9 +531,20 @@ impl Given {
         &self.room[..self.length]
     }
 
-    /// The room alone.
-    fn cleared(mut self) -> Given {
+    /// Makes more room: new memory costs time where it is touched first, so no more than will be wanted, as it seems.
+    fn grow(&mut self) {
+        let now = self.room.len();
+        let twice = 2 * now + LEAST_ROOM;
+        let wanted = if now < self.most { twice.min(self.most) } else { twice };
+        self.room.resize(wanted.max(self.length + LEAST_ROOM), 0);
+    }
+
+    /// The room alone, for what is told of so many bytes.
+    fn cleared(mut self, bytes: u64) -> Given {
         self.length = 0;
+        // What is selected is mostly no longer than what it is of.
+        self.most =
+            usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes.saturating_add(2 * LEAST_ROOM));
         self
     }
 }

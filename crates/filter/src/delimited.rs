@@ -28,10 +28,38 @@ struct FieldText {
     stop: usize,
 }
 
+/// A one in each byte of a word.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Bytes in which words are counted at most: of more another way is quicker, and more a byte of the sum might not hold.
+const SHORT: usize = 128;
+
+/// How many of `byte` there are in `bytes`, which are expected to be few.
+#[inline]
+fn count_near(byte: u8, bytes: &[u8]) -> usize {
+    /// One in each byte that is zero, and in no other one.
+    fn zeros(word: u64) -> u64 {
+        const LOW: u64 = !(ONES << 7);
+        !(((word & LOW) + LOW) | word | LOW) >> 7
+    }
+    if bytes.len() > SHORT {
+        return memchr::memchr_iter(byte, bytes).count();
+    }
+    let Some(last) = bytes.last_chunk::<8>() else {
+        return bytes.iter().filter(|other| **other == byte).count();
+    };
+    let found = |chunk: &[u8; 8]| zeros(u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte)));
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    // Those of the last word that are in no chunk are its highest bytes.
+    let of_rest = found(last).checked_shr(64 - 8 * rest.len() as u32).unwrap_or(0);
+    // Each byte counts, and no sum of them is more than a byte holds: not all processors that this is built for count bits.
+    let of_each = chunks.iter().fold(of_rest, |sum, chunk| sum + found(chunk));
+    (of_each.wrapping_mul(ONES) >> 56) as usize
+}
+
 /// The first `byte` in `bytes`, which is expected near.
 #[inline]
 fn find_near(byte: u8, bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
     let mut at = 0;
     while at < 32 {
         let Some(chunk) = bytes[at..].first_chunk::<8>() else {
@@ -113,7 +141,7 @@ impl Reader<'_> {
         if self.check && at <= line.len() {
             // `column` fields are before `at`, one begins there, one behind each delimiter.
             let behind = &line[at..];
-            column += 1 + memchr::memchr_iter(delimiter, behind).count();
+            column += 1 + count_near(delimiter, behind);
         }
         (column <= self.format.columns.len()).then_some(())
     }
@@ -204,4 +232,24 @@ fn set(vector: &mut Vector, kind: Type, index: usize, text: &[u8], place: Text) 
         Type::Bool => return None,
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn words_find_and_count_what_bytes_do(
+            bytes in prop::collection::vec(prop_oneof![Just(b','), Just(b'-'), Just(0x80), Just(0xac), any::<u8>()], 0..300),
+            byte in prop_oneof![Just(b','), Just(0), Just(0xff), any::<u8>()],
+        ) {
+            let counted = bytes.iter().filter(|other| **other == byte).count();
+            prop_assert_eq!(count_near(byte, &bytes), counted);
+            let found = bytes.iter().position(|other| *other == byte).unwrap_or(bytes.len());
+            prop_assert_eq!(find_near(byte, &bytes), found);
+        }
+    }
 }

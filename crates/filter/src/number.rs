@@ -28,8 +28,11 @@ pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
     if digits.len() > 18 {
         return parse_long_int(text, digits);
     }
-    let mut value = 0_i64;
-    for &byte in digits {
+    let (mut value, rest) = match digits.split_first_chunk::<8>() {
+        Some((eight, rest)) => (eight_digits(*eight)?, rest),
+        None => (0, digits),
+    };
+    for &byte in rest {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
@@ -37,6 +40,25 @@ pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
         value = value * 10 + i64::from(digit);
     }
     Some(if negative { -value } else { value })
+}
+
+/// What eight digits are together; `None` if one of them is none.
+#[inline]
+fn eight_digits(digits: [u8; 8]) -> Option<i64> {
+    const fn each(byte: u8) -> u64 {
+        0x0101_0101_0101_0101 * byte as u64
+    }
+    // The first digit is the lowest byte.
+    let word = u64::from_le_bytes(digits);
+    let high = |word: u64| word & each(0xf0) == each(0x30);
+    if !high(word) || !high(word.wrapping_add(each(0x06))) {
+        return None;
+    }
+    // Neighbours are put together: to pairs, to fours, and to all eight.
+    let pairs = (word & each(0x0f)).wrapping_mul((10 << 8) + 1) >> 8;
+    let fours = (pairs & 0x00ff_00ff_00ff_00ff).wrapping_mul((100 << 16) + 1) >> 16;
+    let eight = (fours & 0x0000_ffff_0000_ffff).wrapping_mul((10_000 << 32) + 1) >> 32;
+    Some(eight as i64)
 }
 
 #[cold]
@@ -169,6 +191,16 @@ mod tests {
             ("1234567890123456789x", None),
         ] {
             assert_eq!(parse_int(text.as_bytes()), value, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn eight_digits_are_a_number(bytes in prop::array::uniform8(prop_oneof![9 => b'0'..=b'9', 1 => any::<u8>()])) {
+            let slowly = bytes.iter().try_fold(0, |value, byte| {
+                byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
+            });
+            prop_assert_eq!(eight_digits(bytes), slowly);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nasd_clerk::{FileGrep, FileScan, OpenFile, ScanOptions};
+use nasd_clerk::{FileGrep, FileScan, OpenFile, ScanOptions, ScanRows};
 use nasd_filter::{Checked, Format, Merged, Program, Value, delimited_row, first_rows, row_bytes};
 
 use nasd_grep::Line;
@@ -29,29 +29,11 @@ enum Source {
 
 /// Records that are there, one after the other.
 struct Rows {
-    bytes: Vec<u8>,
-    /// Where the next one begins.
-    at: usize,
+    /// Those that are left.
+    left: ScanRows,
     framing: Framing,
     /// Whether they are lines of text.
     is_text: bool,
-}
-
-/// Where who asks for records wants them.
-struct Room<'a> {
-    room: &'a mut [u8],
-    filled: usize,
-}
-
-impl Room<'_> {
-    /// Takes what there is room for; the rest.
-    fn fill<'r>(&mut self, rows: &'r [u8]) -> &'r [u8] {
-        let room = &mut self.room[self.filled..];
-        let (taken, rest) = rows.split_at(rows.len().min(room.len()));
-        room[..taken.len()].copy_from_slice(taken);
-        self.filled += taken.len();
-        rest
-    }
 }
 
 /// How one is told from the next.
@@ -84,7 +66,7 @@ impl Answers {
             }
         };
         let is_text = matches!(framing, Framing::Rows(_) | Framing::Lines);
-        Ok(Answers { source, rows: Rows { bytes: Vec::new(), at: 0, framing, is_text } })
+        Ok(Answers { source, rows: Rows { left: ScanRows::default(), framing, is_text } })
     }
 
     /// The next record, if there is one.
@@ -95,14 +77,14 @@ impl Answers {
         Ok(Some(self.rows.take()))
     }
 
-    /// All of the records that are there, at least one, where each is as long as the others; `None` after the last one.
+    /// Some of the records that are there, as many as lie behind each other and at least one, where each is as long as the others; `None`
+    /// after the last one.
     pub(crate) fn next_some(&mut self) -> Result<Option<&[u8]>, SmasError> {
         self.same_bytes()?;
         if !self.find()? {
             return Ok(None);
         }
-        let at = std::mem::replace(&mut self.rows.at, self.rows.bytes.len());
-        Ok(Some(&self.rows.bytes[at..]))
+        Ok(Some(self.rows.left.take(usize::MAX)))
     }
 
     /// As many of them as there is room for in `into`, at least one: how many bytes they have.
@@ -111,16 +93,16 @@ impl Answers {
         if record > into.len() {
             return Err(SmasError::Room { record, room: into.len() });
         }
-        let room = into.len() / record * record;
-        let mut into = Room { room: &mut into[..room], filled: 0 };
-        if !self.find_into(&mut into)? {
+        if !self.find()? {
             return Ok(None);
         }
-        if into.filled == 0 {
-            let rest = &self.rows.bytes[self.rows.at..];
-            self.rows.at += rest.len() - into.fill(rest).len();
+        let (mut filled, room) = (0, into.len() / record * record);
+        while filled < room && !self.rows.left.is_empty() {
+            let taken = self.rows.left.take(room - filled);
+            into[filled..filled + taken.len()].copy_from_slice(taken);
+            filled += taken.len();
         }
-        Ok(Some(into.filled))
+        Ok(Some(filled))
     }
 
     /// How long each record is, where all are of one length.
@@ -172,19 +154,13 @@ impl Answers {
 
     /// Whether there is another record. What came before a failure is had before it is told, which it is from then on.
     fn find(&mut self) -> Result<bool, SmasError> {
-        self.find_into(&mut Room { room: &mut [], filled: 0 })
-    }
-
-    /// The same; those that come now go where there is room for them at once.
-    fn find_into(&mut self, into: &mut Room<'_>) -> Result<bool, SmasError> {
-        while self.rows.is_empty() && into.filled == 0 {
+        while self.rows.is_empty() {
             match &self.source {
                 Source::Over => return Ok(false),
                 Source::Failed(error) => return Err(error.clone()),
                 Source::Scan { .. } | Source::Grep(_) => {}
             }
-            self.rows.clear();
-            if let Err(error) = self.ask(into) {
+            if let Err(error) = self.ask() {
                 self.source = Source::Failed(error);
             }
         }
@@ -192,13 +168,14 @@ impl Answers {
     }
 
     /// Asks for more.
-    fn ask(&mut self, into: &mut Room<'_>) -> Result<(), SmasError> {
-        let bytes = &mut self.rows.bytes;
+    fn ask(&mut self) -> Result<(), SmasError> {
+        let rows = &mut self.rows.left;
         let is_over = match &mut self.source {
-            Source::Scan { scan, .. } => {
-                !scan.next_rows(&mut |rows| put_rows(bytes, into, rows))?
+            Source::Scan { scan, .. } => !scan.next_part(rows)?,
+            Source::Grep(grep) => {
+                rows.clear();
+                !grep.next_lines(&mut |line| put_line(rows, line))?
             }
-            Source::Grep(grep) => !grep.next_lines(&mut |line| put_line(bytes, line))?,
             Source::Over | Source::Failed(_) => return Ok(()),
         };
         if !is_over {
@@ -206,12 +183,12 @@ impl Answers {
         }
         match std::mem::replace(&mut self.source, Source::Over) {
             Source::Scan { scan, shown } => {
-                let scanned = scan.finish(&mut |rows| put_rows(bytes, into, rows))?;
+                let scanned = scan.finish(&mut |row| rows.put(row))?;
                 self.rows.merged(scanned.merged, &shown)
             }
             // The last line may have no end.
             Source::Grep(grep) => {
-                grep.finish(&mut |line| put_line(bytes, line))?;
+                grep.finish(&mut |line| put_line(rows, line))?;
                 Ok(())
             }
             Source::Over | Source::Failed(_) => Ok(()),
@@ -225,16 +202,9 @@ fn whole(rest: &[u8], bytes: usize) -> (&[u8], usize) {
     (record, record.len())
 }
 
-/// Where there is room for them, in order.
-fn put_rows(bytes: &mut Vec<u8>, into: &mut Room<'_>, rows: &[u8]) {
-    // Behind what has found no room there is none for others.
-    let rest = if bytes.is_empty() { into.fill(rows) } else { rows };
-    bytes.extend_from_slice(rest);
-}
-
-fn put_line(bytes: &mut Vec<u8>, line: Line<'_>) {
-    bytes.extend_from_slice(line.text);
-    bytes.push(b'\n');
+fn put_line(rows: &mut ScanRows, line: Line<'_>) {
+    rows.put(line.text);
+    rows.put(b"\n");
 }
 
 impl Framing {
@@ -259,18 +229,13 @@ impl Rows {
         match &self.framing {
             // Some may have no bytes.
             Framing::Lengths(lengths) => lengths.is_empty(),
-            _ => self.at >= self.bytes.len(),
+            _ => self.left.is_empty(),
         }
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.at = 0;
     }
 
     /// The first of those that are left, and how many bytes it takes with its end.
     fn first(&self) -> (&[u8], usize) {
-        let rest = &self.bytes[self.at..];
+        let rest = self.left.first();
         let row = match &self.framing {
             Framing::Same { bytes, .. } => return whole(rest, *bytes),
             Framing::Lengths(lengths) => return whole(rest, lengths.last().copied().unwrap_or(0)),
@@ -289,14 +254,12 @@ impl Rows {
 
     /// The first of them, which is no more among them.
     fn take(&mut self) -> &[u8] {
-        let at = self.at;
         let (text, with_end) = self.first();
         let (text, with_end) = (text.len(), with_end);
-        self.at += with_end;
         if let Framing::Lengths(lengths) = &mut self.framing {
             lengths.pop();
         }
-        &self.bytes[at..at + text]
+        &self.left.take(with_end)[..text]
     }
 
     /// Puts in what is told at the end.
@@ -307,14 +270,14 @@ impl Rows {
         match merged {
             Merged::Select => {}
             Merged::Top(rows) => {
-                rows.iter().for_each(|top| self.bytes.extend_from_slice(&top.row));
+                rows.iter().for_each(|top| self.left.put(&top.row));
             }
             Merged::Aggregate(groups) => {
                 let mut lengths = Vec::with_capacity(groups.len());
                 self.is_text = shown.is_text(&groups);
                 for group in &groups {
                     if let Some(row) = shown.row(group)? {
-                        self.bytes.extend_from_slice(&row);
+                        self.left.put(&row);
                         lengths.push(row.len());
                     }
                 }
@@ -369,7 +332,9 @@ mod tests {
     use super::*;
 
     fn rows(framing: Framing, bytes: &[u8]) -> Rows {
-        Rows { bytes: bytes.to_vec(), at: 0, framing, is_text: true }
+        let mut left = ScanRows::default();
+        left.put(bytes);
+        Rows { left, framing, is_text: true }
     }
 
     fn all(mut rows: Rows) -> Vec<Vec<u8>> {

@@ -40,7 +40,7 @@ impl<const PARTIAL: bool> Job for Nothing<PARTIAL> {
         (!PARTIAL).then_some(0)
     }
 
-    fn find(&self, _: &Here<'_>) -> Result<(), ClerkError> {
+    fn find(&self, _: &Here<'_>, _: &mut Vec<u8>) -> Result<(), ClerkError> {
         Ok(())
     }
 }
