@@ -39,7 +39,8 @@ const MOST_TIMES: u64 = 16;
 /// each part.
 const ANSWER_BYTES: u64 = (4 << 20) / 16 * 15;
 
-/// Chunks are of whole ones of these: room that an answer leaves is cleared before it is used again.
+/// Chunks are of whole ones of these. With longer ones an answer would leave more of its room, all of which is cleared before it is used again
+/// ([`Spare`]).
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// What is done with all of a file.

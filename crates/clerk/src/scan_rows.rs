@@ -17,7 +17,7 @@ pub struct ScanRows {
 /// What rows came in.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Answers of drives, in the order of these.
+    /// Answers of drives.
     Answers(Vec<Vec<u8>>),
     /// Room for what was found here.
     Room(Vec<u8>),
@@ -25,7 +25,7 @@ pub(crate) enum Memory {
 
 #[derive(Debug)]
 struct Slice {
-    /// The number of the answer, or that of none.
+    /// The number of the answer, of one room 0, or `OWN`.
     answer: usize,
     range: Range<usize>,
 }
@@ -97,12 +97,12 @@ impl ScanRows {
         }
     }
 
-    /// The memory of what was put last, with nothing before it.
+    /// Takes the memory that rows were put in by `put_held`: once, behind all of them, before any is looked at.
     pub(crate) fn hold(&mut self, memory: Memory) {
         self.memory = memory;
     }
 
-    /// There are none any more, and their memory is free.
+    /// There are none any more. The memory that they came in is given to nobody.
     pub fn clear(&mut self) {
         self.release();
     }
@@ -168,5 +168,10 @@ mod tests {
         assert_eq!(rows.slices().last().map(<[u8]>::as_ptr), Some(at));
         assert!(matches!(rows.release(), Memory::Room(room) if room == b"here"));
         assert!(rows.is_empty());
+        // Nothing of before is among others.
+        rows.put(b"ab");
+        assert_eq!(rows.take(1), b"a");
+        rows.put(b"c");
+        assert_eq!(rows.slices().collect::<Vec<_>>(), [b"bc"]);
     }
 }

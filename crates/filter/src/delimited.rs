@@ -31,7 +31,7 @@ struct FieldText {
 /// A one in each byte of a word.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Bytes in which words are counted at most: of more another way is quicker, and more a byte of the sum might not hold.
+/// Bytes in which words are counted at most: of more another way is quicker, and a byte has to hold the sum.
 const SHORT: usize = 128;
 
 /// How many of `byte` there are in `bytes`, which are expected to be few.

@@ -202,6 +202,11 @@ mod tests {
             });
             prop_assert_eq!(eight_digits(bytes), slowly);
         }
+
+        #[test]
+        fn integers_of_any_length_are_what_the_standard_library_reads(text in "[+-]?[0-9]{1,18}[x/:]?[0-9]{0,3}") {
+            prop_assert_eq!(parse_int(text.as_bytes()), text.parse().ok());
+        }
     }
 
     #[test]

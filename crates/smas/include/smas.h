@@ -123,9 +123,9 @@ ssize_t smas_nextrecord(int fd, void *buffer);
 ssize_t smas_nextrecord_n(int fd, void *buffer, size_t size);
 
 /*
- * As many of the next records as have room in a buffer of that size, one behind the other, at least one: their bytes together; 0
- * as of the others. Each has to be as long as the others, as those of SQLSELECT_FILTER are. It spares a call for each. Lines are
- * refused: take them one by one.
+ * Some of the next records, as many as have come and have room in a buffer of that size, one behind the other, at least one: their
+ * bytes together; 0 as of the others. Each has to be as long as the others, as those of SQLSELECT_FILTER are. It spares a call
+ * for each. Lines are refused: take them one by one.
  */
 ssize_t smas_nextrecords(int fd, void *buffer, size_t size);
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nasd_filter::remote::{Answer, Next, Request};
 use nasd_filter::{
-    Aggregate, Checked, Column, Delimited, Expression, Fixed, Format, Function, Item, Plan,
-    Program, Type, Value,
+    Aggregate, Arithmetic, Checked, Column, Comparison, Delimited, Expression, Fixed, Format,
+    Function, Item, Literal, Plan, Program, Select, Type, Value,
 };
 use nasd_filter::{Field, FieldKind, Merged, Options};
 use nasd_grep::{Bounds, Give, Pattern, Search, Wanted};
@@ -19,7 +19,7 @@ use crate::fake::FakeCell;
 use crate::wire::ExtensionOutcome;
 use crate::{
     Clerk, ClerkError, FileGrep, FileGrepError, FileHandle, FileScan, FileScanError, GrepPlan,
-    OpenFile, OpenMode, ScanOptions, SetFileAttributes,
+    OpenFile, OpenMode, ScanOptions, ScanRows, SetFileAttributes,
 };
 
 /// Memory that the drive has.
@@ -89,6 +89,90 @@ fn file(clerk: &Clerk, text: &[u8]) -> (Arc<OpenFile>, FileHandle) {
     file.write(0, text).unwrap();
     file.sync().unwrap();
     (Arc::new(file), handle)
+}
+
+/// Records of [`NUMBERED`] bytes with a number, to which the largest one is added, which goes for 0 and below; the sum is to be a large one.
+fn added(limit: Option<u64>) -> Checked {
+    let kind = FieldKind::Integer { bytes: 8, signed: true, big_endian: true };
+    let number = Field { name: "number".to_owned(), kind };
+    let rest = Field { name: "rest".to_owned(), kind: FieldKind::Text { bytes: 4 } };
+    let format = Format::Fixed(Fixed { fields: vec![number, rest] });
+    let constant = |value| Expression::Literal(Literal::Int(value)).into();
+    let (column, most) = (Expression::Column(0).into(), constant(i64::MAX));
+    let sum = Expression::Arithmetic(Arithmetic::Add, column, most).into();
+    let large = Expression::Compare(Comparison::Greater, sum, constant(i64::MAX / 2));
+    let program = Program::Select(Select { filter: Some(large), projection: None, limit });
+    Plan { format, program, options: Options::default() }.check().unwrap()
+}
+
+/// They are no part of a part: some lie in two of them.
+const NUMBERED: usize = 12;
+
+fn numbered(number: i64) -> [u8; NUMBERED] {
+    let mut record = [b'r'; NUMBERED];
+    record[..8].copy_from_slice(&number.to_be_bytes());
+    record
+}
+
+/// The rows of all parts, and how it ends. Some are taken a few bytes at a time.
+fn rows_of_parts(mut scan: FileScan) -> (Vec<u8>, Result<(), FileScanError>) {
+    let (mut rows, mut all) = (ScanRows::default(), Vec::new());
+    loop {
+        let more = scan.next_part(&mut rows);
+        all.extend_from_slice(rows.take(24));
+        while !rows.is_empty() {
+            all.extend_from_slice(rows.take(1 << 20));
+        }
+        match more {
+            Ok(true) => {}
+            Ok(false) => {
+                return (all.clone(), scan.finish(&mut |row| all.extend_from_slice(row)).map(drop));
+            }
+            Err(error) => return (all, Err(error)),
+        }
+    }
+}
+
+#[test]
+fn rows_of_parts_are_those_of_the_file_and_those_before_a_failure_are_told() {
+    const PART: usize = 4 << 20;
+    // Every other one is selected.
+    let number = |index: usize| if index.is_multiple_of(2) { -(index as i64) } else { i64::MIN };
+    let mut records: Vec<_> =
+        (0..3 * PART / NUMBERED).map(|index| numbered(number(index))).collect();
+    let selected: Vec<_> = records.iter().copied().step_by(2).collect();
+    let selected = selected.concat();
+    // More than the first part has.
+    let few = PART / NUMBERED / 2 + 3;
+    for here in [false, true] {
+        let cell = cell(1);
+        let clerk = cell.clerk(settings());
+        let bytes = records.concat();
+        let (file, _) = file(&clerk, &bytes);
+        cell.set_extends(Arc::new(move |ranges, call| Ok(told(&bytes, ranges, call))));
+        for limit in [None, Some(few)] {
+            let checked = added(limit.map(|limit| limit as u64));
+            let scan = FileScan::start(Arc::clone(&file), &checked, ScanOptions { here }).unwrap();
+            let (rows, ended) = rows_of_parts(scan);
+            let all = limit.map_or(selected.len(), |limit| limit * NUMBERED);
+            assert!(ended.is_ok() && rows == selected[..all], "{} bytes, {ended:?}", rows.len());
+        }
+    }
+    // One that fails is far behind in the second part.
+    records[2 * PART / NUMBERED - 100] = numbered(1);
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let (file, _) = file(&clerk, &records.concat());
+    let start = |limit| {
+        FileScan::start(Arc::clone(&file), &added(limit), ScanOptions { here: true }).unwrap()
+    };
+    let (rows, ended) = rows_of_parts(start(None));
+    assert!(matches!(ended, Err(FileScanError::Filter(_))), "{ended:?}");
+    let before = (PART / NUMBERED).div_ceil(2) * NUMBERED;
+    assert!(rows == selected[..rows.len()] && rows.len() >= before, "{} bytes", rows.len());
+    // What is behind a LIMIT does not count.
+    let (rows, ended) = rows_of_parts(start(Some(few as u64)));
+    assert!(ended.is_ok() && rows == selected[..few * NUMBERED], "{} bytes, {ended:?}", rows.len());
 }
 
 #[test]
