@@ -84,12 +84,28 @@ pub enum BulkError {
         server: String,
     },
 
+    /// Several servers have bytes of the file, and its length is not theirs to set.
+    #[error("the file lies on several drives: its length is set by the file manager")]
+    Spread,
+
     /// No suite of algorithms is common.
     #[error("this host can't run the algorithms that are demanded for {server}")]
     NoSuite {
         /// Its address.
         server: String,
     },
+}
+
+impl BulkError {
+    /// Whether another capability may be accepted where this one was not.
+    pub fn needs_new_capability(&self) -> bool {
+        match self {
+            BulkError::Refused { status, .. } => status.needs_new_capability(),
+            // It was moved to another drive.
+            BulkError::Failed { status, .. } => *status == Status::NoSuchObject,
+            _ => false,
+        }
+    }
 }
 
 /// Why one try came to nothing.

@@ -5,14 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nasd_protocol::bulk::{Fields, Kind};
 
 use super::connection::Told;
+use super::part::{Part, Tally};
 use super::queue::Seat;
-use super::{BulkError, Completed, Opening, Queue};
+use super::{BulkError, Opening, Queue};
 
 /// Sessions that are kept while nobody uses them.
 const IDLE_SEATS: usize = 4;
-
-/// Parts of one long transfer that are under way at a time.
-const PARTS: usize = 4;
 
 /// A file that is open at a server. Any number of threads may use it: each has a connection for the time of its transfer.
 pub struct BulkFile {
@@ -37,7 +35,7 @@ impl BulkFile {
     pub fn open(opening: Opening) -> Result<BulkFile, BulkError> {
         let (told, seat) = {
             let mut queue = Queue::<Vec<u8>>::new(&opening);
-            (queue.told()?, queue.into_seat())
+            (queue.told()?, queue.take_seat())
         };
         let state = State { idle: vec![seat], written_to: None };
         Ok(BulkFile { opening, told, state: Mutex::new(state) })
@@ -65,11 +63,11 @@ impl BulkFile {
 
     /// A queue of transfers, with a connection of its own.
     pub fn queue<B: AsRef<[u8]> + AsMut<[u8]>>(&self) -> Queue<'_, B> {
-        Queue::with(&self.opening, self.told, self.seat())
+        self.queue_in(self.seat())
     }
 
     /// One that nobody uses.
-    fn seat(&self) -> Seat {
+    pub(super) fn seat(&self) -> Seat {
         self.lock().idle.pop().unwrap_or_else(Seat::new)
     }
 
@@ -80,10 +78,7 @@ impl BulkFile {
     /// [`BulkError`]; what is in `into` then is of no use.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, BulkError> {
         self.check(offset, into.len())?;
-        self.with_queue(|queue| {
-            let parts = into.chunks_mut(self.part_bytes()).map(Part::Into);
-            transfer(queue, offset, parts, Kind::Read)
-        })
+        self.transfer(offset, into.chunks_mut(self.part_bytes()).map(Part::Into))
     }
 
     /// Writes all of it at an offset.
@@ -93,11 +88,7 @@ impl BulkFile {
     /// [`BulkError`]; any part of it may be written then.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<(), BulkError> {
         self.check(offset, data.len())?;
-        let written = self.with_queue(|queue| {
-            let parts = data.chunks(self.part_bytes()).map(Part::From);
-            transfer(queue, offset, parts, Kind::Write)
-        });
-        written.map(drop)
+        self.transfer(offset, data.chunks(self.part_bytes()).map(Part::From)).map(drop)
     }
 
     /// Makes durable what was written.
@@ -109,7 +100,7 @@ impl BulkFile {
         let Some(instance) = self.lock().written_to.take() else {
             return Ok(());
         };
-        let told = self.with_queue(|queue| queue.ask(Kind::Sync, &Fields::default()));
+        let told = self.ask(Kind::Sync, &Fields::default());
         match told {
             Ok(fields) if fields.instance == instance => Ok(()),
             Ok(_) => Err(BulkError::MayBeLost { server: self.opening.address.clone() }),
@@ -126,7 +117,7 @@ impl BulkFile {
     ///
     /// [`BulkError`].
     pub fn size(&self) -> Result<u64, BulkError> {
-        Ok(self.with_queue(|queue| queue.ask(Kind::Stat, &Fields::default()))?.size)
+        Ok(self.ask(Kind::Stat, &Fields::default())?.size)
     }
 
     /// Sets the file's length.
@@ -136,12 +127,13 @@ impl BulkFile {
     /// [`BulkError`].
     pub fn set_size(&self, size: u64) -> Result<(), BulkError> {
         let fields = Fields { length: size, ..Fields::default() };
-        let told = self.with_queue(|queue| queue.ask(Kind::Resize, &fields))?;
+        let told = self.ask(Kind::Resize, &fields)?;
         self.lock().written_to.get_or_insert(told.instance);
         Ok(())
     }
 
-    fn check(&self, offset: u64, length: usize) -> Result<(), BulkError> {
+    /// Whether a transfer is as the server wants it.
+    pub(super) fn check(&self, offset: u64, length: usize) -> Result<(), BulkError> {
         let (alignment, length) = (self.told.alignment, length as u64);
         let is_whole = offset.is_multiple_of(alignment) && length.is_multiple_of(alignment);
         match is_whole {
@@ -151,86 +143,54 @@ impl BulkFile {
     }
 
     /// How long the parts of a transfer are that is longer than one may be.
-    fn part_bytes(&self) -> usize {
+    pub(super) fn part_bytes(&self) -> usize {
         let most = self.told.most / self.told.alignment * self.told.alignment;
         usize::try_from(most.max(self.told.alignment)).unwrap_or(usize::MAX)
     }
 
-    /// Keeps the connection for others, and in mind that something was written.
-    fn with_queue<'d, T>(
-        &self,
-        run: impl FnOnce(&mut Queue<'_, Part<'d>>) -> Result<T, BulkError>,
-    ) -> Result<T, BulkError> {
-        let mut queue = Queue::with(&self.opening, self.told, self.seat());
-        let outcome = run(&mut queue);
-        let written_to = queue.written_to();
-        let seat = queue.into_seat();
+    /// A queue in a seat.
+    pub(super) fn queue_in<B: AsRef<[u8]> + AsMut<[u8]>>(&self, seat: Seat) -> Queue<'_, B> {
+        Queue::with(&self.opening, self.told, seat)
+    }
+
+    /// Takes the seat from a queue, and notes what was written.
+    pub(super) fn leave<B: AsRef<[u8]> + AsMut<[u8]>>(&self, mut queue: Queue<'_, B>) -> Seat {
+        if let Some(instance) = queue.written_to() {
+            self.lock().written_to.get_or_insert(instance);
+        }
+        queue.take_seat()
+    }
+
+    /// Keeps a seat for others.
+    pub(super) fn give_back(&self, seat: Seat) {
         let mut state = self.lock();
-        state.written_to = state.written_to.or(written_to);
         if state.idle.len() < IDLE_SEATS {
             state.idle.push(seat);
         }
-        drop(state);
-        outcome
     }
-}
 
-/// A part of what is read into, or written from.
-enum Part<'a> {
-    Into(&'a mut [u8]),
-    From(&'a [u8]),
-}
+    /// Asks for something besides data.
+    fn ask(&self, kind: Kind, fields: &Fields) -> Result<Fields, BulkError> {
+        let mut queue = self.queue::<Vec<u8>>();
+        let told = queue.ask(kind, fields);
+        self.give_back(self.leave(queue));
+        told
+    }
 
-impl AsRef<[u8]> for Part<'_> {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Part::Into(bytes) => bytes,
-            Part::From(bytes) => bytes,
+    /// Transfers all parts, the first of which is at an offset, and waits for them.
+    fn transfer<'d>(
+        &self,
+        offset: u64,
+        parts: impl Iterator<Item = Part<'d>>,
+    ) -> Result<usize, BulkError> {
+        let (mut queue, mut at, mut tally) = (self.queue(), offset, Tally::default());
+        for part in parts {
+            let length = part.length();
+            tally.begin(&mut queue, at, part);
+            at += length as u64;
         }
+        tally.end(&mut queue);
+        self.give_back(self.leave(queue));
+        tally.into_result()
     }
-}
-
-impl AsMut<[u8]> for Part<'_> {
-    fn as_mut(&mut self) -> &mut [u8] {
-        match self {
-            Part::Into(bytes) => bytes,
-            // Nobody reads into what is written from.
-            Part::From(_) => &mut [],
-        }
-    }
-}
-
-/// Transfers all parts, the first of which is at an offset; how many bytes that were.
-fn transfer<'d>(
-    queue: &mut Queue<'_, Part<'d>>,
-    offset: u64,
-    parts: impl Iterator<Item = Part<'d>>,
-    kind: Kind,
-) -> Result<usize, BulkError> {
-    let (mut at, mut total, mut outcome) = (offset, 0, Ok(()));
-    let mut take =
-        |completed: Completed<Part<'d>>, outcome: &mut Result<(), BulkError>| match completed
-            .outcome
-        {
-            Ok(length) => total += length,
-            Err(error) if outcome.is_ok() => *outcome = Err(error),
-            Err(_) => {}
-        };
-    for part in parts {
-        let length = part.as_ref().len() as u64;
-        match kind {
-            Kind::Write => queue.write(at, part),
-            _ => queue.read(at, part),
-        }
-        at += length;
-        if queue.under_way() >= PARTS
-            && let Some(completed) = queue.wait()
-        {
-            take(completed, &mut outcome);
-        }
-    }
-    while let Some(completed) = queue.wait() {
-        take(completed, &mut outcome);
-    }
-    outcome.map(|()| total)
 }

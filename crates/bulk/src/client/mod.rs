@@ -1,13 +1,17 @@
 //! The client's end: files that are open at a server, by one connection or several each.
 //!
-//! [`BulkFile`] reads and writes at offsets and waits; a [`Queue`] has many transfers under way. Both connect again where a
+//! A [`StripedFile`] is a file of a cell, whose bytes may lie at several servers, as a [`Way`] says. Each of them is a [`BulkFile`]:
+//! it reads and writes at offsets and waits; a [`Queue`] has many transfers under way. Both connect again where a
 //! connection is lost, and ask again for what was not answered: requests carry their offsets, so that it does no harm
 //! if one was done before.
 
 mod connection;
 mod error;
 mod file;
+mod part;
 mod queue;
+mod striped;
+mod way;
 
 use std::time::Duration;
 
@@ -17,6 +21,8 @@ use nasd_protocol::bulk::Options;
 pub use error::BulkError;
 pub use file::BulkFile;
 pub use queue::{Completed, Queue};
+pub use striped::{Lane, StripedFile};
+pub use way::{Way, WayComponent, WayError};
 
 /// Which file of which server, and by what authority.
 #[derive(Clone, Debug)]

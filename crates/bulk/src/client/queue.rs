@@ -106,9 +106,9 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
         Queue { connection, session, told: Some(told), ..Queue::new(opening) }
     }
 
-    /// The seat, for others.
-    pub(super) fn into_seat(self) -> Seat {
-        let connection = self.connection.filter(|_| self.under_way.is_empty());
+    /// The seat, for others, when nothing more is asked for here.
+    pub(super) fn take_seat(&mut self) -> Seat {
+        let connection = self.connection.take().filter(|_| self.under_way.is_empty());
         Seat { session: self.session, connection }
     }
 

@@ -1,0 +1,134 @@
+//! The way to a file's bytes, as text: what a clerk tells whoever moves them himself (`docs/bulk.md`, "The way to a file").
+//!
+//! ```text
+//! nasdbulkway1 UNIT
+//! HOST:PORT AHEAD PROTECTION nasdcap1.BASE64URL
+//! ```
+//!
+//! The first line says how many bytes a stripe unit has; one line follows for each component, in the order of columns.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use nasd_capability::{Delegated, TextError};
+use nasd_client::Authority;
+use nasd_protocol::bulk::Options;
+use nasd_protocol::manager::IssuedCapability;
+use nasd_types::Protection;
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use super::{BulkError, Opening, StripedFile};
+
+/// What every text begins with; the digit is the version.
+const PREFIX: &str = "nasdbulkway1";
+
+/// Where the bytes of a file of a cell are, and by what authority. Its text *is* the authority: whoever has it can do what it
+/// allows, until its capabilities expire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Bytes of a stripe unit; it does not matter where there is one component.
+    pub unit: u64,
+    /// One for each column.
+    pub components: Vec<WayComponent>,
+}
+
+/// One server that has bytes of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WayComponent {
+    /// HOST:PORT.
+    pub address: String,
+    /// How far the server's clock is ahead of this host's, in nanoseconds, as far as is known.
+    pub clock_ahead_ns: i64,
+    /// How requests are protected, besides what the capability demands.
+    pub protection: Protection,
+    /// For the component.
+    pub delegated: Delegated,
+}
+
+/// Why a text is no way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WayError {
+    /// It does not begin like one.
+    #[error("it does not begin with {PREFIX} and the bytes of a stripe unit")]
+    Head,
+    /// A line has too few words, or one that makes no sense.
+    #[error("a component is told by HOST:PORT AHEAD PROTECTION CAPABILITY")]
+    Component,
+    /// There is none, or a capability is none.
+    #[error("a component's capability is of no use: {0}")]
+    Capability(#[from] TextError),
+}
+
+impl Way {
+    /// The text.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(64 + 512 * self.components.len()));
+        // A string takes all that is written to it.
+        writeln!(text, "{PREFIX} {}", self.unit).ok();
+        for component in &self.components {
+            let WayComponent { address, clock_ahead_ns, protection, delegated } = component;
+            let capability = delegated.to_text();
+            let bits = protection.bits();
+            writeln!(text, "{address} {clock_ahead_ns} {bits} {}", capability.as_str()).ok();
+        }
+        text
+    }
+
+    /// From the text.
+    ///
+    /// # Errors
+    ///
+    /// [`WayError`].
+    pub fn from_text(text: &str) -> Result<Way, WayError> {
+        let mut lines = text.lines();
+        let unit = lines.next().and_then(|line| line.strip_prefix(PREFIX)?.strip_prefix(' '));
+        let unit = unit.and_then(|unit| unit.parse().ok()).ok_or(WayError::Head)?;
+        let components = lines.map(WayComponent::from_line).collect::<Result<Vec<_>, _>>()?;
+        match components.is_empty() {
+            true => Err(WayError::Component),
+            false => Ok(Way { unit, components }),
+        }
+    }
+
+    /// Opens the file.
+    ///
+    /// # Errors
+    ///
+    /// [`BulkError`].
+    pub fn open(&self, options: Options, patience: Duration) -> Result<StripedFile, BulkError> {
+        let opening = |component: &WayComponent| component.opening(options, patience);
+        StripedFile::open(self.components.iter().map(opening).collect(), self.unit)
+    }
+}
+
+impl WayComponent {
+    fn from_line(line: &str) -> Result<WayComponent, WayError> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [address, ahead, protection, capability] = words[..] else {
+            return Err(WayError::Component);
+        };
+        let clock_ahead_ns = ahead.parse().map_err(|_| WayError::Component)?;
+        let bits = protection.parse().map_err(|_| WayError::Component)?;
+        Ok(WayComponent {
+            address: address.to_owned(),
+            clock_ahead_ns,
+            protection: Protection::from_bits(bits).ok_or(WayError::Component)?,
+            delegated: Delegated::from_text(capability)?,
+        })
+    }
+
+    fn opening(&self, options: Options, patience: Duration) -> Opening {
+        let Delegated { capability, sealed, chain, key } = self.delegated.clone();
+        let issued = IssuedCapability { capability, key, sealed };
+        Opening {
+            address: self.address.clone(),
+            authority: Authority::delegated(&issued, chain, self.protection),
+            place: Vec::new(),
+            options,
+            block: 0,
+            patience,
+            clock_ahead_ns: i128::from(self.clock_ahead_ns),
+        }
+    }
+}
