@@ -7,6 +7,7 @@
 //! * [`client`]: open files, and queues of transfers.
 //! * [`directory`]: the back end of an ordinary directory.
 //! * [`desk`]: who gets tickets for its files.
+//! * [`steps`]: several streams that show the same frame at the same time.
 //!
 //! Objects of a drive are served by the drive (`nasd-drive`), with its own [`server::Backend`].
 
@@ -15,3 +16,4 @@ pub mod desk;
 pub mod directory;
 mod guess;
 pub mod server;
+pub mod steps;

@@ -277,6 +277,22 @@ fn what_was_read_ahead_is_not_told_when_it_has_changed() {
 }
 
 #[test]
+fn a_file_that_others_make_longer_is_not_read_short() {
+    let rig = rig();
+    let contents = noise(6, 20_000);
+    rig.put("grows", &contents[..5000]);
+    let file = BulkFile::open(rig.opening("grows", Options::READ)).unwrap();
+    fs::write(rig.path("grows"), &contents).unwrap();
+    let mut block = [0; 4096];
+    // What comes next is read ahead as far as the file went when it was opened.
+    for at in (0..16_384).step_by(4096) {
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(file.read_at(&mut block, at as u64).unwrap(), block.len());
+        assert!(block == contents[at..][..block.len()], "{at}");
+    }
+}
+
+#[test]
 fn cuts_anywhere_are_not_seen() {
     let rig = rig();
     let contents = noise(7, 6 * MIB);

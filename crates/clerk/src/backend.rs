@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nasd_bulk::client::Way;
 use nasd_client::Authority;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::open_file::OpenMode;
 use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
@@ -273,6 +275,11 @@ pub trait Objects: Send + Sync + 'static {
     fn set_volume(&self, volume: &Volume);
     /// Over how many drives the largest files of a drive lie that was met so far, if it is a virtual one.
     fn breadth(&self, drive: DriveId) -> u32;
+    /// The way to the object's bytes by the bulk protocol, for who has the file open in this mode: nothing where they are kept more
+    /// than once, or drives are not reached directly.
+    fn bulk_way(&self, _grant: &Grant, _mode: OpenMode) -> Result<Option<Way>, ClerkError> {
+        Ok(None)
+    }
     /// How often drives were found to have started anew, so that they may have lost what is not durable: another number when something
     /// was read from one that has. `None` where that is not told.
     fn restarts(&self) -> Option<u64>;

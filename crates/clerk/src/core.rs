@@ -432,10 +432,11 @@ impl Core {
         // Length and times are the drive's to tell, once it has everything. A failure to write is
         // kept for those who wrote.
         file.drain(self)?;
-        let (answers, pending_end) = {
+        let (answers, pending_end, may_change) = {
             let inner = file.lock();
-            (inner.answers(), inner.pending.end())
+            (inner.answers(), inner.pending.end(), inner.bulk.may_change())
         };
+        let ttl = if may_change { Duration::ZERO } else { ttl };
         let (mut attributes, age) = self.getattr_from_servers(caller, handle, ttl)?;
         let mut inner = file.lock();
         inner.show_after_restart(self);

@@ -25,6 +25,7 @@ use crate::ClerkError;
 use crate::appending::Appending;
 use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
+use crate::bulk::BulkUses;
 use crate::core::{Core, Lane};
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::fetched::Fetched;
@@ -69,8 +70,8 @@ pub(crate) struct Inner {
     drive_size: u64,
     /// How often drives had started anew when it was looked at last what of `pending` is to be hidden.
     restarts: Option<u64>,
-    /// When its length was told.
-    size_told: Instant,
+    /// When its length was told, unless somebody has changed it since.
+    size_told: Option<Instant>,
     /// Answers to writes so far: tells an old attribute answer from a new one.
     answers: u64,
     /// When the last one came.
@@ -81,6 +82,8 @@ pub(crate) struct Inner {
     pub(crate) gate: bool,
     /// The file is being removed: nothing needs to be kept.
     doomed: bool,
+    /// Who may read and write the file past this clerk.
+    pub(crate) bulk: BulkUses,
     /// Writes go to the drive at once, because the last ones failed.
     pub(crate) write_through: bool,
     /// Whoever wrote last: with his capability the file is flushed.
@@ -97,12 +100,23 @@ impl Inner {
 
     /// Whether the drive's file is known to end at or before `offset`, as of not long ago.
     pub(crate) fn ends_before(&self, offset: u64, ttl: Duration) -> bool {
-        self.drive_size <= offset && self.size_told.elapsed() < ttl
+        self.drive_size <= offset && self.knows_size_within(ttl)
     }
 
     /// Whether the file is known to end at `offset`, own writes included, as of not long ago.
     pub(crate) fn ends_at(&self, offset: u64, ttl: Duration) -> bool {
-        self.size() == offset && self.size_told.elapsed() < ttl
+        self.size() == offset && self.knows_size_within(ttl)
+    }
+
+    fn knows_size_within(&self, ttl: Duration) -> bool {
+        !self.bulk.may_change() && self.size_told.is_some_and(|told| told.elapsed() < ttl)
+    }
+
+    /// Somebody has changed the file, or may have: nothing is known of its bytes and its length.
+    pub(crate) fn was_changed_elsewhere(&mut self, core: &Core) {
+        self.forget_read();
+        self.hide_acknowledged(core);
+        self.size_told = None;
     }
 
     /// Bytes that are not durable, or not known to be.
@@ -119,7 +133,7 @@ impl Inner {
     pub(crate) fn note_size(&mut self, size: u64, answers: u64) {
         let current = self.answers == answers;
         self.drive_size = if current { size } else { self.drive_size.max(size) };
-        self.size_told = Instant::now();
+        self.size_told = Some(Instant::now());
     }
 
     /// Bytes up to `end` were appended.
@@ -152,7 +166,7 @@ impl Inner {
     fn note_grown(&mut self, size: u64) {
         self.note_answer();
         self.drive_size = self.drive_size.max(size);
-        self.size_told = Instant::now();
+        self.size_told = Some(Instant::now());
     }
 
     /// Notes that the drive runs as `instance`. Returns how many chunks must be sent again.
@@ -242,12 +256,13 @@ impl FileState {
             time: KeptTime::default(),
             drive_size: 0,
             restarts: None,
-            size_told: Instant::now(),
+            size_told: Some(Instant::now()),
             answers: 0,
             answered: Instant::now(),
             charged: 0,
             gate: false,
             doomed: false,
+            bulk: BulkUses::default(),
             write_through: false,
             writer: None,
             last_write: Instant::now(),
@@ -360,7 +375,11 @@ impl FileState {
             }
             self.lock().write_through = false;
         }
-        if much || self.lane.budget.is_tight() {
+        let uses = self.lock().bulk;
+        if uses.any() {
+            // Failures are kept, and whoever is interrupted is told later.
+            let _ = if uses.may_change() { self.sync(core) } else { self.drain(core) };
+        } else if much || self.lane.budget.is_tight() {
             self.sync_in_background(core);
         }
         Ok(())
@@ -711,7 +730,7 @@ impl FileState {
         }
         if let Some(size) = size.filter(|_| outcome.is_ok()) {
             inner.drive_size = size;
-            inner.size_told = Instant::now();
+            inner.size_told = Some(Instant::now());
         }
         drop(inner);
         self.notify();
@@ -747,7 +766,7 @@ fn note_written(
     }
     inner.note_answer();
     inner.drive_size = inner.drive_size.max(written.logical_size);
-    inner.size_told = Instant::now();
+    inner.size_told = Some(Instant::now());
     inner.heard(lane, written.instance)
 }
 

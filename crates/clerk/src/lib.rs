@@ -13,6 +13,7 @@ mod backend;
 mod background;
 mod budget;
 mod buffers;
+mod bulk;
 mod chunks;
 mod clerk;
 mod copy;

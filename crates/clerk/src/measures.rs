@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nasd_bulk::client::Way;
 use nasd_metrics::{Counter, Histogram, Page};
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::open_file::OpenMode;
 use crate::wire::{Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Volume, Written};
 
 /// Calls of one kind.
@@ -223,6 +225,10 @@ impl Objects for MeasuredObjects {
 
     fn breadth(&self, drive: DriveId) -> u32 {
         self.objects.breadth(drive)
+    }
+
+    fn bulk_way(&self, grant: &Grant, mode: OpenMode) -> Result<Option<Way>, ClerkError> {
+        self.objects.bulk_way(grant, mode)
     }
 
     fn restarts(&self) -> Option<u64> {

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use nasd_bulk::client::Way;
 use nasd_client::Spare;
 use nasd_types::{ByteRange, Rights};
 
 use crate::ClerkError;
+use crate::bulk::BulkUse;
 use crate::core::Core;
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::file::FileState;
@@ -14,7 +16,7 @@ use crate::grants::{Slot, Writer};
 use crate::latch::Seen;
 use crate::ranges::{self, End};
 use crate::stream::Stream;
-use crate::wire::{FileHandle, SeekTarget};
+use crate::wire::{FileAttributes, FileHandle, SeekTarget};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,7 @@ pub struct OpenFile {
     mode: OpenMode,
     reader: Reader,
     seen: Mutex<Seen>,
+    bulk: Mutex<Option<BulkUse>>,
 }
 
 impl OpenFile {
@@ -75,7 +78,7 @@ impl OpenFile {
     ) -> Self {
         let seen = Mutex::new(file.lock().errors.at_open());
         let reader = Reader { slot, owner: core.new_owner(), stream: Mutex::default() };
-        OpenFile { core, file, mode, reader, seen }
+        OpenFile { core, file, mode, reader, seen, bulk: Mutex::default() }
     }
 
     /// The same, for somebody who reads a part of it from its begin to its end.
@@ -272,6 +275,38 @@ impl OpenFile {
             return Ok(Vec::new());
         }
         self.file.extend(&self.core, &self.reader.slot, range, call)
+    }
+
+    /// The way to the file's bytes by the bulk protocol (`specs/bulk.md`), for whoever moves them himself, in this mode, which the
+    /// opening has; nothing where that can't be. What was written here is with the drives when this returns, and as long as
+    /// this is open the clerk shows to others what he writes.
+    ///
+    /// # Errors
+    ///
+    /// `NotOpenForThis`, and whatever the drive or the manager says.
+    pub fn bulk_way(&self, mode: OpenMode) -> Result<Option<Way>, ClerkError> {
+        self.check_mode(self.mode.read || !mode.read)?;
+        self.check_mode(self.mode.write || !mode.write)?;
+        let begun = BulkUse::begin(&self.core, &self.file, mode)?;
+        let slot = &self.reader.slot;
+        let way = self.core.with_grant(slot, |grant| self.core.objects.bulk_way(grant, mode))?;
+        if way.is_some() {
+            let mut before = self.bulk.lock().unwrap_or_else(PoisonError::into_inner);
+            // A way for reading does not end one for writing that he has got before.
+            if before.as_ref().is_none_or(|before| mode.write || !before.may_write()) {
+                *before = Some(begun);
+            }
+        }
+        Ok(way)
+    }
+
+    /// Whoever has a bulk way has changed the file: how it is now.
+    ///
+    /// # Errors
+    ///
+    /// What the drive or the manager says.
+    pub fn note_bulk_changes(&self) -> Result<FileAttributes, ClerkError> {
+        self.file.look_at_bulk_changes(&self.core, &self.reader.slot)
     }
 
     /// What a stream of hints needs to know of it.

@@ -138,6 +138,9 @@ impl FileState {
     fn plan(&self, core: &Core, reader: &Reader, range: ByteRange) -> Plan {
         let now = Instant::now();
         let mut inner = self.lock();
+        if inner.bulk.may_change() {
+            inner.was_changed_elsewhere(core);
+        }
         if inner.show_after_restart(core) {
             inner.forget_read();
         }
@@ -166,7 +169,7 @@ impl FileState {
         drop(stream);
         // Who says what he will read need not be guessed at. That others have told of some other part is no reason.
         let is_hinted = inner.hinted.has(range.offset) || inner.hinted.has(advice.fetch.offset);
-        if !advice.fetch.is_empty() && !is_hinted {
+        if !advice.fetch.is_empty() && !is_hinted && !inner.bulk.may_change() {
             let ahead = inner.fetched.plan(advice.fetch, reader.owner, &core.buffers, now);
             fetches.extend(ahead);
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use nasd_bulk::client::Way;
 use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
 use nasd_protocol::Region;
 use nasd_transport::ClientTls;
@@ -12,9 +13,11 @@ use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Names, Objects, Sessions};
+use crate::bulk;
 use crate::clerk::Clerk;
 use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all, rows_of, single};
 use crate::forwarded::ForwardedDrives;
+use crate::open_file::OpenMode;
 use crate::pieces::bytes_of;
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
@@ -612,6 +615,14 @@ impl Objects for RemoteDrives {
     fn drive_time(&self, grant: &Grant) -> Timestamp {
         // Of a drive that is not known no capability need be renewed.
         self.client(grant).map_or(Timestamp(0), |client| client.drive_time())
+    }
+
+    fn bulk_way(&self, grant: &Grant, mode: OpenMode) -> Result<Option<Way>, ClerkError> {
+        self.at(
+            grant,
+            |striped| striped.bulk_way(grant, mode),
+            |drive| Ok(bulk::way_to_one(drive, &grant.authority, mode)),
+        )
     }
 
     fn breadth(&self, drive: DriveId) -> u32 {

@@ -16,12 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use nasd_bulk::client::Way;
 use nasd_client::{Authority, ClientError, DriveClient, OrderSource, RetryPolicy, interrupt};
 use nasd_protocol::drive::MapArguments;
 use nasd_types::{Attributes, ByteRange, Protection, Rights, WriteOrder};
 
 use crate::backend::Grant;
+use crate::bulk;
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::open_file::OpenMode;
 use crate::pieces::read_one_by_one;
 use crate::wire::{ReadOutcome, Status, Written};
 pub(crate) use component::ComponentDrives;
@@ -246,6 +249,31 @@ impl StripedDrive {
                 return Err(ClientError::Refused(Status::RefusedExpired));
             };
             place.extend(ranges, call)
+        })
+    }
+
+    /// The way to the components of an object by the bulk protocol, for who has it open in this mode. Nothing where copies
+    /// have to be kept the same, or where others may spread it over more drives meanwhile.
+    pub(crate) fn bulk_way(
+        &self,
+        grant: &Grant,
+        mode: OpenMode,
+    ) -> Result<Option<Way>, ClientError> {
+        let has_copies = self.with_place(grant, None, |place| Ok(place.has_copies()))?;
+        if has_copies {
+            return Ok(None);
+        }
+        self.with_place(grant, mode.write.then_some(u64::MAX), |place| {
+            if place.has_copies() || !place.is_spread {
+                return Ok(None);
+            }
+            let component = |member: &map::Member| {
+                let (_, authority) = member.authority.as_ref()?;
+                bulk::way_component(&member.client, authority, mode)
+            };
+            let components: Option<Vec<_>> = place.members.iter().map(component).collect();
+            let way = |components| Way { unit: place.shape.unit(), components };
+            Ok(components.map(way))
         })
     }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use nasd_capability::{
-    Capability, Chain, DigestKeys, KeyKind, NarrowError, Narrowing, SALT_BYTES, SealedKey,
-    SecretKey, Suite, effective, narrowed_key,
+    Capability, Chain, Delegated, DigestKeys, KeyKind, NarrowError, Narrowing, SALT_BYTES,
+    SealedKey, SecretKey, Suite, effective, narrowed_key,
 };
 use nasd_protocol::manager::IssuedCapability;
 use nasd_protocol::{Credential, CredentialKey};
@@ -125,6 +125,16 @@ impl Authority {
     /// What the capability allows, narrowed as it is, if it is one's.
     pub fn as_capability(&self) -> Option<Capability> {
         effective(self.root.as_ref()?, self.key.narrowings()).ok()
+    }
+
+    /// All that somebody else needs to use the capability, narrowed as it is, if it is one's. It is as secret as its key.
+    pub fn to_delegated(&self) -> Option<Delegated> {
+        Some(Delegated {
+            capability: self.root?,
+            sealed: self.key.sealed_capability().copied(),
+            chain: Chain::new(self.key.narrowings().to_vec()).ok()?,
+            key: self.secret.clone(),
+        })
     }
 
     /// Whether it can be shown as its protection demands: a capability that nobody on the way may

@@ -53,6 +53,8 @@ pub(crate) struct OpenedFile {
     /// Who has taken locks by it.
     pub(crate) lockers: Mutex<HashSet<(LockKind, u64)>>,
     pub(crate) hints: StreamOfHints,
+    /// Whoever has it may write past the mount.
+    pub(crate) may_write_past: AtomicBool,
     /// The kernel may have had all of the file when it was opened.
     is_in_pages: bool,
 }
@@ -123,8 +125,14 @@ impl OpenedFile {
             unprivileged,
             lockers,
             hints: StreamOfHints::default(),
+            may_write_past: AtomicBool::new(false),
             is_in_pages: false,
         }
+    }
+
+    /// Whether reads and writes by it go around the kernel's page cache.
+    pub(crate) fn goes_around_the_cache(&self) -> bool {
+        self.direct
     }
 
     /// Whether the kernel has the bytes of a write in a page, and so nobody may wait for the page here. What was
@@ -230,7 +238,7 @@ impl Tree {
 
     /// The kernel believes attributes that are up to a second old; who opens a file must see what
     /// others had written and closed before.
-    fn correct(&self, ino: u64, attributes: &FileAttributes) {
+    pub(crate) fn correct(&self, ino: u64, attributes: &FileAttributes) {
         if !self.inodes.is_believed(ino, inodes::version(attributes))
             && let Some(notifier) = self.notifier.get()
             // A negative offset is about attributes only: no page is waited for.
@@ -290,7 +298,9 @@ impl Tree {
         opening.made = true;
         let ino = opening.ino;
         let may_be_mapped = self.inodes.may_be_mapped_for_writing(ino);
-        let direct = self.data_path == DataPath::Direct || goes_around(flags, may_be_mapped);
+        let direct = self.data_path == DataPath::Direct
+            || goes_around(flags, may_be_mapped)
+            || self.inodes.may_be_bulk_written(ino);
         // Who may read may also map.
         let has_pages = opening.mode.read || !direct;
         let version = inodes::version(attributes);
@@ -428,6 +438,7 @@ impl Tree {
             return;
         };
         self.end_all_locks(&file);
+        self.end_bulk_way(&file);
         let mode = file.open.mode();
         if mode.read && !mode.write && !file.was_read.load(Ordering::Relaxed) {
             // The kernel had all the pages that were wanted.

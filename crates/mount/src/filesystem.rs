@@ -14,6 +14,7 @@ use nasd_fuse::{
 };
 
 use crate::attributes::Changes;
+use crate::bulk_ways;
 use crate::callers::Who;
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
@@ -448,10 +449,27 @@ impl Filesystem for VolumeFilesystem {
         data: &[u8],
         reply: Reply<IoctlAnswer>,
     ) {
-        if ioctl.command != hint_streams::COMMAND {
-            return reply.error(Errno::ENOTTY);
-        }
         let (who, data) = (who(context), data.to_vec());
+        match ioctl.command {
+            hint_streams::COMMAND => {}
+            bulk_ways::WAY => {
+                return self.on_open_file(context, ioctl.handle, move |tree, file| {
+                    match file.and_then(|file| tree.bulk_way(file, &data)) {
+                        Ok(way) => reply.result(0, &way),
+                        Err(error) => reply.error(error),
+                    }
+                });
+            }
+            bulk_ways::CHANGED => {
+                return self.on_open_file(context, ioctl.handle, move |tree, file| {
+                    match file.and_then(|file| tree.changed_by_bulk(file)) {
+                        Ok(()) => reply.result(0, &[]),
+                        Err(error) => reply.error(error),
+                    }
+                });
+            }
+            _ => return reply.error(Errno::ENOTTY),
+        }
         let answer = |reply: Reply<IoctlAnswer>, taken| match taken {
             Ok(taken) => reply.result(taken, &[]),
             Err(error) => reply.error(error),

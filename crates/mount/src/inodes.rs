@@ -72,6 +72,8 @@ struct Inode {
     /// How many of them may write, and how many both read and write.
     writers: u32,
     changers: u32,
+    /// How many may write past the mount.
+    bulk_writers: u32,
     names: Vec<(u64, Box<[u8]>)>,
     /// The pages in the kernel's cache.
     pages: Pages,
@@ -295,6 +297,26 @@ impl Inodes {
         self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 0)
     }
 
+    /// Somebody is about to write a file past the mount; not where others have it open, of whom the kernel may keep pages.
+    /// Every one that may needs an `end_bulk_write`.
+    pub(crate) fn begin_bulk_write(&self, ino: u64) -> bool {
+        let mut tables = self.lock();
+        let alone = tables.inodes.get_mut(&ino).filter(|inode| inode.opens == 1);
+        alone.map(|inode| inode.bulk_writers += 1).is_some()
+    }
+
+    /// One that might does not any more.
+    pub(crate) fn end_bulk_write(&self, ino: u64) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.bulk_writers = inode.bulk_writers.saturating_sub(1);
+        }
+    }
+
+    /// Whether somebody may write a file past the mount.
+    pub(crate) fn may_be_bulk_written(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.bulk_writers > 0)
+    }
+
     /// Whether a file is open more than once.
     pub(crate) fn is_open_twice(&self, ino: u64) -> bool {
         self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 1)
@@ -475,6 +497,7 @@ impl Inode {
             opens: 0,
             writers: 0,
             changers: 0,
+            bulk_writers: 0,
             names: Vec::new(),
             pages: Pages::None,
             forgetting: 0,

@@ -7,6 +7,7 @@
 
 mod accessed;
 mod attributes;
+mod bulk_ways;
 mod callers;
 mod directories;
 mod dispatch;

@@ -9,6 +9,7 @@ mod connection;
 mod error;
 mod file;
 mod part;
+mod play;
 mod queue;
 mod striped;
 mod way;
@@ -20,6 +21,7 @@ use nasd_protocol::bulk::Options;
 
 pub use error::BulkError;
 pub use file::BulkFile;
+pub use play::{PlayError, Playing, Show, play};
 pub use queue::{Completed, Queue};
 pub use striped::{Lane, StripedFile};
 pub use way::{Way, WayComponent, WayError};

@@ -132,3 +132,59 @@ impl WayComponent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nasd_capability::{Capability, Chain, SecretKey};
+    use nasd_types::{AuditId, ByteRange, DriveId, ObjectId, PartitionId, Rights, Timestamp};
+
+    use super::*;
+
+    fn component(number: u64) -> WayComponent {
+        let capability = Capability {
+            drive: DriveId(number),
+            partition: PartitionId(3),
+            object: ObjectId(number + 1),
+            region: ByteRange::ALL,
+            rights: Rights::READ,
+            expires: Timestamp(77),
+            audit_id: AuditId(5),
+            minimum_protection: Protection::INTEGRITY_ARGS,
+            key_epoch: 2,
+        };
+        let key = SecretKey::new([number as u8; 32]);
+        WayComponent {
+            address: format!("[::1]:{number}"),
+            clock_ahead_ns: -9 * number.cast_signed(),
+            protection: Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA,
+            delegated: Delegated { capability, sealed: None, chain: Chain::default(), key },
+        }
+    }
+
+    #[test]
+    fn a_way_survives_as_text_however_wide_it_is() {
+        for width in [1, 2, 64] {
+            let way = Way { unit: 512 << 10, components: (1..=width).map(component).collect() };
+            let text = way.to_text();
+            assert_eq!(Way::from_text(&text), Ok(way));
+            // The answer to a request for it has room for so much.
+            assert!(text.len() < 16_000, "{}", text.len());
+        }
+    }
+
+    #[test]
+    fn what_is_no_way_is_told() {
+        let text = Way { unit: 7, components: vec![component(1)] }.to_text();
+        assert_eq!(Way::from_text(""), Err(WayError::Head));
+        assert_eq!(Way::from_text(&text.replacen('1', "2", 1)), Err(WayError::Head));
+        assert_eq!(Way::from_text(&text.replacen(" 7", " x", 1)), Err(WayError::Head));
+        assert_eq!(Way::from_text(text.lines().next().unwrap()), Err(WayError::Component));
+        assert_eq!(Way::from_text(&text.replacen(" -9", "", 1)), Err(WayError::Component));
+        assert_eq!(
+            Way::from_text(&text.replacen(" -9 ", " -9 4294967295 ", 1)),
+            Err(WayError::Component)
+        );
+        let cut = &text[..text.len() - 3];
+        assert!(matches!(Way::from_text(cut), Err(WayError::Capability(_))));
+    }
+}

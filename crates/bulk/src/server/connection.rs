@@ -178,6 +178,12 @@ impl<B: Backend> Asked<B> {
     }
 }
 
+/// Whether a block has all that a range has in common with the file: it was cut where that was thought to end.
+fn has_all(block: &impl Block, range: ByteRange) -> bool {
+    let there = within(range, block.facts().size).map_or(0, |there| there.length);
+    block.slices().iter().map(|slice| slice.len() as u64).sum::<u64>() == there
+}
+
 impl<B: Backend> Connection<'_, B> {
     /// Serves all requests, and reads ahead at once what will be read first.
     fn run(&self, mut guessing: Guessing, first: &[ByteRange]) -> Result<(), Ended> {
@@ -302,6 +308,7 @@ impl<B: Backend> Connection<'_, B> {
         let known = within(range, guessing.size).unwrap_or(range);
         let there = self.ahead.take(&known);
         self.plan(scope, &guessing.after(range));
+        let there = there.filter(|block| has_all(block, range));
         let there = there.filter(|block| self.backend.is_current(&self.file, block));
         if let Some(block) = there {
             guessing.size = block.facts().size;

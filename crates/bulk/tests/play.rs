@@ -1,0 +1,90 @@
+//! Streams that are played in step, from real sockets.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod support;
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nasd_bulk::client::{PlayError, Playing, StripedFile, play};
+use nasd_bulk::directory::DirectoryOptions;
+use nasd_protocol::bulk::Options;
+
+use support::{Rig, noise};
+
+const FRAME: usize = 64 << 10;
+
+fn streams(rig: &Rig, count: usize, frames: usize) -> Vec<StripedFile> {
+    let stream = |number: usize| {
+        let name = format!("s{number}");
+        rig.put(&name, &noise(number as u64, frames * FRAME + 100));
+        StripedFile::open(vec![rig.opening(&name, Options::READ)], 0).unwrap()
+    };
+    (0..count).map(stream).collect()
+}
+
+fn playing(frames: u64, period_ms: u64) -> Playing {
+    let period = Duration::from_millis(period_ms);
+    Playing { frame_bytes: FRAME, period, frames, ahead: 3 }
+}
+
+#[test]
+fn all_streams_show_every_frame_in_order_and_begin_again_at_their_end() {
+    let rig = Rig::new(DirectoryOptions::default());
+    let files = streams(&rig, 4, 10);
+    let seen = Mutex::new(vec![Vec::new(); 4]);
+    let show = |stream: usize, frame: u64, bytes: &[u8]| {
+        let at = (frame % 10) as usize * FRAME;
+        assert!(bytes == &noise(stream as u64, 10 * FRAME)[at..at + FRAME], "{stream} {frame}");
+        seen.lock().unwrap()[stream].push(frame);
+        Ok(())
+    };
+    let begun = Instant::now();
+    let report = play(&files, &playing(25, 20), &show, &mut |_| true).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(24 * 20), "no faster than it is to be");
+    assert_eq!(report.shown + report.dropped, 25);
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.iter().all(|frames| *frames == seen[0]), "all have shown the same");
+    assert_eq!(seen[0].len() as u64, report.shown);
+    assert!(seen[0].is_sorted());
+}
+
+#[test]
+fn who_is_slow_makes_all_drop_frames_and_not_only_himself() {
+    let rig = Rig::new(DirectoryOptions::default());
+    let files = streams(&rig, 2, 10);
+    let seen = Mutex::new(vec![Vec::new(); 2]);
+    let show = |stream: usize, frame: u64, _: &[u8]| {
+        seen.lock().unwrap()[stream].push(frame);
+        if stream == 1 {
+            thread::sleep(Duration::from_millis(55));
+        }
+        Ok(())
+    };
+    let report = play(&files, &playing(20, 10), &show, &mut |_| true).unwrap();
+    assert!(report.late > 0 && report.skew >= Duration::from_millis(50), "{report:?}");
+    let seen = seen.into_inner().unwrap();
+    assert_eq!(seen[0], seen[1]);
+}
+
+#[test]
+fn what_can_not_be_played_is_told() {
+    let rig = Rig::new(DirectoryOptions::default());
+    let files = streams(&rig, 2, 10);
+    let nothing = |_: usize, _: u64, _: &[u8]| Ok(());
+    let long = Playing { frame_bytes: 11 * FRAME, ..playing(3, 1) };
+    let short = play(&files, &long, &nothing, &mut |_| true).unwrap_err();
+    assert!(matches!(short, PlayError::Short { stream: 0 }), "{short}");
+    rig.put("s1", &noise(1, 3 * FRAME));
+    let cut = play(&files, &playing(10, 1), &nothing, &mut |_| true).unwrap_err();
+    assert!(matches!(cut, PlayError::Cut { stream: 1, .. }), "{cut}");
+    let full = |_: usize, _: u64, _: &[u8]| Err(std::io::ErrorKind::StorageFull.into());
+    let unshown = play(&files, &playing(2, 1), &full, &mut |_| true).unwrap_err();
+    assert!(matches!(unshown, PlayError::Show { .. }), "{unshown}");
+    // Whoever looks on ends it.
+    let begun = Instant::now();
+    play(&files[..1], &playing(1_000_000, 5), &nothing, &mut |_| false).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}

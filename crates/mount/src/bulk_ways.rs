@@ -1,0 +1,121 @@
+//! The bulk way to an open file, by ioctl(2): for who moves its bytes himself, past the kernel and this mount (`docs/bulk-preload.md`).
+//!
+//! Whoever has an opening is given what the opening allows, and no more. As long as he may write, other openings go around the
+//! kernel's cache, so that none shows what was there before; where others have the file open already he is told to write by way
+//! of the mount.
+
+use std::sync::atomic::Ordering;
+
+use nasd_clerk::OpenMode;
+use nasd_fuse::Errno;
+
+use crate::attributes::errno;
+use crate::files::OpenedFile;
+use crate::inodes;
+use crate::tree::Tree;
+
+/// The request: `_IOWR('N', 0x49, char[16000])`. Both ways a little-endian number of 32 bits comes first: what is wanted, and the
+/// length of the text that follows, which is that of a `nasd_bulk::client::Way`.
+pub(crate) const WAY: u32 = 3 << 30 | (ANSWER_BYTES as u32) << 16 | (b'N' as u32) << 8 | 0x49;
+
+/// `_IO('N', 0x4a)`: the file was changed by its bulk way.
+pub(crate) const CHANGED: u32 = (b'N' as u32) << 8 | 0x4a;
+
+const ANSWER_BYTES: usize = 16_000;
+const HEAD_BYTES: usize = 4;
+
+/// What is wanted, a set.
+const TO_READ: u32 = 1;
+const TO_WRITE: u32 = 2;
+
+/// What a request wants.
+fn wanted(data: &[u8]) -> Result<OpenMode, Errno> {
+    let wanted = data.first_chunk().map(|head: &[u8; HEAD_BYTES]| u32::from_le_bytes(*head));
+    match wanted {
+        Some(wanted @ 1..=3) => {
+            Ok(OpenMode { read: wanted & TO_READ != 0, write: wanted & TO_WRITE != 0 })
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl Tree {
+    /// Answers a request for the bulk way to an open file: `EOPNOTSUPP` where there is none, `EBUSY` where others have it open.
+    pub(crate) fn bulk_way(&self, file: &OpenedFile, data: &[u8]) -> Result<Vec<u8>, Errno> {
+        let mode = wanted(data)?;
+        if !file.goes_around_the_cache() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let held = mode.write && !file.may_write_past.load(Ordering::Acquire);
+        if held && !self.inodes.begin_bulk_write(file.ino) {
+            return Err(Errno::EBUSY);
+        }
+        let answer = self.bulk_way_of(file, mode);
+        if held {
+            match &answer {
+                // From now on until it is closed.
+                Ok(_) if !file.may_write_past.swap(true, Ordering::AcqRel) => {}
+                _ => self.inodes.end_bulk_write(file.ino),
+            }
+        }
+        answer
+    }
+
+    fn bulk_way_of(&self, file: &OpenedFile, mode: OpenMode) -> Result<Vec<u8>, Errno> {
+        if mode.write {
+            if file.caller.uid != 0 {
+                self.drop_set_ids(file)?;
+            }
+            self.drop_capability(file)?;
+            self.forget_pages(file.ino, 0, 0);
+        }
+        if mode.read {
+            self.read_by(file);
+        }
+        let way = file.open.bulk_way(mode).map_err(|error| errno(&error))?;
+        let text = way.ok_or(Errno::EOPNOTSUPP)?.to_text();
+        // One with more components than fit is none that could be told.
+        if HEAD_BYTES + text.len() > ANSWER_BYTES {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mut answer = vec![0; ANSWER_BYTES];
+        answer[..HEAD_BYTES].copy_from_slice(&(text.len() as u32).to_le_bytes());
+        answer[HEAD_BYTES..][..text.len()].copy_from_slice(text.as_bytes());
+        Ok(answer)
+    }
+
+    /// An opening's bulk way was written by: whoever asks now is told how the file is.
+    pub(crate) fn changed_by_bulk(&self, file: &OpenedFile) -> Result<(), Errno> {
+        if !file.may_write_past.load(Ordering::Acquire) {
+            return Err(Errno::EINVAL);
+        }
+        let attributes = file.open.note_bulk_changes().map_err(|error| errno(&error))?;
+        self.forget_older_pages(file.ino, inodes::version(&attributes), false);
+        self.correct(file.ino, &attributes);
+        Ok(())
+    }
+
+    /// The last reference to an opening is gone, which may have been written past the mount.
+    pub(crate) fn end_bulk_way(&self, file: &OpenedFile) {
+        if file.may_write_past.swap(false, Ordering::AcqRel) {
+            self.forget_pages(file.ino, 0, 0);
+            self.inodes.end_bulk_write(file.ino);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_says_what_is_wanted() {
+        assert_eq!((WAY, CHANGED), (0xfe80_4e49, 0x4e4a));
+        assert_eq!(wanted(&[1, 0, 0, 0, 9]), Ok(OpenMode::READ));
+        assert_eq!(wanted(&[2, 0, 0, 0]), Ok(OpenMode::WRITE));
+        assert_eq!(wanted(&[3, 0, 0, 0]), Ok(OpenMode::READ_WRITE));
+        for nonsense in [&[][..], &[1, 0, 0], &[0, 0, 0, 0], &[4, 0, 0, 0], &[1, 0, 0, 1]] {
+            assert_eq!(wanted(nonsense), Err(Errno::EINVAL), "{nonsense:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Bulk ways of open files of a mount: what is moved past the mount is what the mount shows, and the other way round.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use nasd_bulk::client::{BulkError, StripedFile, Way};
+use nasd_protocol::Status;
+use nasd_protocol::bulk::Options;
+use support::{CellOptions, TestCell, noise, text, wait_until};
+
+const WAY: u64 = 0xfe80_4e49;
+const CHANGED: u64 = 0x4e4a;
+
+const READ: u32 = 1;
+const WRITE: u32 = 2;
+
+/// Longer than a stripe of three units, and no multiple of anything.
+const LENGTH: usize = (5 << 20) + 123;
+
+fn direct(path: &Path, writes: bool) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(writes).custom_flags(libc::O_DIRECT);
+    options.open(path).unwrap()
+}
+
+/// What the mount tells of the way to an open file.
+fn way(file: &File, wanted: u32) -> io::Result<Way> {
+    let mut room = vec![0_u8; 16_000];
+    room[..4].copy_from_slice(&wanted.to_le_bytes());
+    // SAFETY: the descriptor is open, and the memory is as long as the request's number says.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), WAY as libc::Ioctl, room.as_mut_ptr()) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let length = u32::from_le_bytes(*room.first_chunk().unwrap()) as usize;
+    Ok(Way::from_text(std::str::from_utf8(&room[4..][..length]).unwrap()).unwrap())
+}
+
+fn tell_of_changes(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the request has no memory.
+    match unsafe { libc::ioctl(file.as_raw_fd(), CHANGED as libc::Ioctl) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn options(wanted: u32) -> Options {
+    let mut options = Options::empty();
+    options.set(Options::READ, wanted & READ != 0);
+    options.set(Options::WRITE, wanted & WRITE != 0);
+    options
+}
+
+fn open(way: &Way, wanted: u32) -> Result<StripedFile, BulkError> {
+    way.open(options(wanted), Duration::from_secs(20))
+}
+
+fn read_all(file: &StripedFile, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0x55; length + 9999];
+    let count = file.read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(count);
+    bytes
+}
+
+fn errno(outcome: io::Result<Way>) -> Option<i32> {
+    outcome.map(|_| ()).unwrap_err().raw_os_error()
+}
+
+fn both_ways_agree(cell: &TestCell, width: usize) {
+    let path = cell.path("file");
+    let mut bytes = noise(1, LENGTH);
+    std::fs::write(&path, &bytes).unwrap();
+    let file = direct(&path, true);
+    let told = way(&file, READ | WRITE).unwrap();
+    assert_eq!(told.components.len(), width);
+    let bulk = open(&told, READ | WRITE).unwrap();
+    assert!(read_all(&bulk, LENGTH) == bytes, "what was written before");
+    // Somebody who opens it while it may be written sees what is, each time that he looks.
+    let other = File::open(&path).unwrap();
+    for (number, (offset, length)) in
+        [(0, 1), (524_287, 3), (1_000_001, 2_500_000), (LENGTH - 3, 700_000)]
+            .into_iter()
+            .enumerate()
+    {
+        let new = noise(10 + number as u64, length);
+        bulk.write_at(&new, offset as u64).unwrap();
+        bytes.resize(bytes.len().max(offset + length), 0);
+        bytes[offset..offset + length].copy_from_slice(&new);
+        let mut seen = vec![0; length];
+        other.read_exact_at(&mut seen, offset as u64).unwrap();
+        assert!(seen == new, "write {number} is seen by who has opened it meanwhile");
+    }
+    tell_of_changes(&file).unwrap();
+    assert_eq!(other.metadata().unwrap().len(), bytes.len() as u64);
+    // What comes by the mount is there for the way.
+    let new = noise(99, 300_000);
+    file.write_all_at(&new, 77).unwrap();
+    bytes[77..77 + new.len()].copy_from_slice(&new);
+    // Behind the end there is a hole, over all drives.
+    bulk.write_at(b"end", (bytes.len() + 3_000_000) as u64).unwrap();
+    bytes.resize(bytes.len() + 3_000_000, 0);
+    bytes.extend(b"end");
+    assert!(read_all(&bulk, bytes.len()) == bytes);
+    assert_eq!(bulk.size().unwrap(), bytes.len() as u64);
+    let mut middle = vec![1; 2_000_000];
+    let hole = bytes.len() - 2_500_000;
+    assert_eq!(bulk.read_at(&mut middle, hole as u64).unwrap(), middle.len());
+    assert!(middle.iter().all(|byte| *byte == 0));
+    assert_eq!(bulk.read_at(&mut middle, bytes.len() as u64 + 5).unwrap(), 0);
+    bulk.sync().unwrap();
+    drop((bulk, file, other));
+    // Nobody told of the last changes; the opening's end did.
+    wait_until("the mount shows all of it", || std::fs::read(&path).unwrap() == bytes);
+}
+
+#[test]
+fn both_ways_agree_on_one_drive() {
+    both_ways_agree(&TestCell::start(&CellOptions::default()), 1);
+}
+
+#[test]
+fn both_ways_agree_on_several_drives() {
+    both_ways_agree(&TestCell::start(&CellOptions::striped(3, "raid0")), 3);
+}
+
+#[test]
+fn what_others_write_by_the_mount_is_read_by_the_way() {
+    let cell = TestCell::start(&CellOptions::default());
+    let path = cell.path("file");
+    std::fs::write(&path, noise(1, 1 << 20)).unwrap();
+    let file = direct(&path, false);
+    let bulk = open(&way(&file, READ).unwrap(), READ).unwrap();
+    let other = OpenOptions::new().write(true).open(&path).unwrap();
+    for number in 0..20_u64 {
+        let new = noise(number, 9000);
+        other.write_all_at(&new, number * 40_000).unwrap();
+        let mut seen = vec![0; new.len()];
+        assert_eq!(bulk.read_at(&mut seen, number * 40_000).unwrap(), new.len());
+        assert!(seen == new, "write {number}");
+    }
+}
+
+#[test]
+fn there_is_no_way_where_it_could_not_be_kept_right() {
+    let copies = TestCell::start(&CellOptions::striped(2, "raid1"));
+    std::fs::write(copies.path("file"), noise(1, LENGTH)).unwrap();
+    let copied = direct(&copies.path("file"), true);
+    assert_eq!(errno(way(&copied, READ)), Some(libc::EOPNOTSUPP));
+    assert_eq!(errno(way(&copied, WRITE)), Some(libc::EOPNOTSUPP));
+
+    let cell = TestCell::start(&CellOptions::default());
+    let path = cell.path("file");
+    std::fs::write(&path, noise(1, LENGTH)).unwrap();
+    let cached = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    assert_eq!(errno(way(&cached, READ)), Some(libc::EOPNOTSUPP));
+    let file = direct(&path, true);
+    // The other opening may have pages.
+    assert_eq!(errno(way(&file, WRITE)), Some(libc::EBUSY));
+    assert!(way(&file, READ).is_ok());
+    assert_eq!(tell_of_changes(&file).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    drop(cached);
+    wait_until("the other one is closed", || way(&file, WRITE).is_ok());
+    assert!(way(&file, 3).is_ok(), "it has one for writing already");
+    for nonsense in [0, 4, 7] {
+        assert_eq!(errno(way(&file, nonsense)), Some(libc::EINVAL));
+    }
+}
+
+#[test]
+fn a_way_allows_what_the_opening_does() {
+    let cell = TestCell::start(&CellOptions::default());
+    let path = cell.path("file");
+    let bytes = noise(1, LENGTH);
+    std::fs::write(&path, &bytes).unwrap();
+    let file = direct(&path, false);
+    assert!(way(&file, WRITE).is_err());
+    let told = way(&file, READ).unwrap();
+    let refused = open(&told, READ | WRITE).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(refused, BulkError::Refused { status: Status::RefusedRights, .. }),
+        "{refused}"
+    );
+    // What was given is taken back with everything that was: whoever may, gets another one.
+    let bulk = open(&told, READ).unwrap();
+    let revoked = cell.nasd(&["cap", "revoke", "main:/file"]);
+    assert!(revoked.status.success(), "{}", text(&revoked));
+    let mut byte = [0];
+    let refused = bulk.read_at(&mut byte, 0).unwrap_err();
+    assert!(refused.needs_new_capability(), "{refused}");
+    wait_until("there is another one", || {
+        way(&file, READ)
+            .is_ok_and(|told| open(&told, READ).is_ok_and(|bulk| read_all(&bulk, LENGTH) == bytes))
+    });
+}
