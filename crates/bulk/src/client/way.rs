@@ -1,4 +1,4 @@
-//! The way to a file's bytes, as text: what a clerk tells whoever moves them himself (`docs/bulk.md`, "The way to a file").
+//! The way to a file's bytes, as text: what a clerk tells whoever moves them himself (`docs/bulk-ways.md`).
 //!
 //! ```text
 //! nasdbulkway1 UNIT
