@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nasd_bulk::client::{PlayError, Playing, StripedFile, play};
+use nasd_bulk::client::{PlayError, Playing, Source, StripedFile, play};
 use nasd_bulk::directory::DirectoryOptions;
 use nasd_protocol::bulk::Options;
 
@@ -23,6 +23,10 @@ fn streams(rig: &Rig, count: usize, frames: usize) -> Vec<StripedFile> {
         StripedFile::open(vec![rig.opening(&name, Options::READ)], 0).unwrap()
     };
     (0..count).map(stream).collect()
+}
+
+fn sources(files: &[StripedFile]) -> Vec<&dyn Source> {
+    files.iter().map(|file| file as &dyn Source).collect()
 }
 
 fn playing(frames: u64, period_ms: u64) -> Playing {
@@ -42,7 +46,7 @@ fn all_streams_show_every_frame_in_order_and_begin_again_at_their_end() {
         Ok(())
     };
     let begun = Instant::now();
-    let report = play(&files, &playing(25, 20), &show, &mut |_| true).unwrap();
+    let report = play(&sources(&files), &playing(25, 20), &show, &mut |_| true).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(24 * 20), "no faster than it is to be");
     assert_eq!(report.shown + report.dropped, 25);
     let seen = seen.into_inner().unwrap();
@@ -63,7 +67,7 @@ fn who_is_slow_makes_all_drop_frames_and_not_only_himself() {
         }
         Ok(())
     };
-    let report = play(&files, &playing(20, 10), &show, &mut |_| true).unwrap();
+    let report = play(&sources(&files), &playing(20, 10), &show, &mut |_| true).unwrap();
     assert!(report.late > 0 && report.skew >= Duration::from_millis(50), "{report:?}");
     let seen = seen.into_inner().unwrap();
     assert_eq!(seen[0], seen[1]);
@@ -75,16 +79,16 @@ fn what_can_not_be_played_is_told() {
     let files = streams(&rig, 2, 10);
     let nothing = |_: usize, _: u64, _: &[u8]| Ok(());
     let long = Playing { frame_bytes: 11 * FRAME, ..playing(3, 1) };
-    let short = play(&files, &long, &nothing, &mut |_| true).unwrap_err();
+    let short = play(&sources(&files), &long, &nothing, &mut |_| true).unwrap_err();
     assert!(matches!(short, PlayError::Short { stream: 0 }), "{short}");
     rig.put("s1", &noise(1, 3 * FRAME));
-    let cut = play(&files, &playing(10, 1), &nothing, &mut |_| true).unwrap_err();
+    let cut = play(&sources(&files), &playing(10, 1), &nothing, &mut |_| true).unwrap_err();
     assert!(matches!(cut, PlayError::Cut { stream: 1, .. }), "{cut}");
     let full = |_: usize, _: u64, _: &[u8]| Err(std::io::ErrorKind::StorageFull.into());
-    let unshown = play(&files, &playing(2, 1), &full, &mut |_| true).unwrap_err();
+    let unshown = play(&sources(&files), &playing(2, 1), &full, &mut |_| true).unwrap_err();
     assert!(matches!(unshown, PlayError::Show { .. }), "{unshown}");
     // Whoever looks on ends it.
     let begun = Instant::now();
-    play(&files[..1], &playing(1_000_000, 5), &nothing, &mut |_| false).unwrap();
+    play(&sources(&files[..1]), &playing(1_000_000, 5), &nothing, &mut |_| false).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20));
 }

@@ -21,7 +21,7 @@ use nasd_protocol::bulk::Options;
 
 pub use error::BulkError;
 pub use file::BulkFile;
-pub use play::{PlayError, Playing, Show, play};
+pub use play::{PlayError, Playing, ReadError, Reader, Show, Source, play};
 pub use queue::{Completed, Queue};
 pub use striped::{Lane, StripedFile};
 pub use way::{Way, WayComponent, WayError};

@@ -1,6 +1,7 @@
 //! Plays files in step: each is a stream of frames, and all show the same one at the same time ([`crate::steps`]).
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::{BulkError, Lane, StripedFile};
+use super::StripedFile;
 use crate::steps::{Report, Step, Steps};
 
 /// How it is looked whether somebody wants it to end.
@@ -16,6 +17,36 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What is done with a frame: it is told the stream, counted from 0, the frame's number and its bytes.
 pub type Show<'a> = dyn Fn(usize, u64, &[u8]) -> io::Result<()> + Sync + 'a;
+
+/// Why something can't be read.
+pub type ReadError = Box<dyn Error + Send + Sync>;
+
+/// Reads at an offset; fewer bytes than there is room for only at the end.
+pub type Reader<'a> = Box<dyn FnMut(&mut [u8], u64) -> Result<usize, ReadError> + 'a>;
+
+/// A file whose frames are shown.
+pub trait Source: Sync {
+    /// Its length in bytes.
+    fn length(&self) -> u64;
+
+    /// Who reads it from one place on.
+    ///
+    /// # Errors
+    ///
+    /// Why it can't be read.
+    fn reader(&self) -> Result<Reader<'_>, ReadError>;
+}
+
+impl Source for StripedFile {
+    fn length(&self) -> u64 {
+        self.size_at_open()
+    }
+
+    fn reader(&self) -> Result<Reader<'_>, ReadError> {
+        let mut lane = self.lane();
+        Ok(Box::new(move |into, offset| Ok(lane.read_at(into, offset)?)))
+    }
+}
 
 /// What is played.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +72,7 @@ pub enum PlayError {
         /// Which, counted from 0.
         frame: u64,
         /// Why.
-        why: BulkError,
+        why: ReadError,
     },
     /// A file has become shorter than it was.
     #[error("frame {frame} of stream {stream} is not there any more: the file has become shorter")]
@@ -93,14 +124,14 @@ struct State {
 ///
 /// [`PlayError`]: what is late or dropped is none, and told in the [`Report`].
 pub fn play(
-    files: &[StripedFile],
+    files: &[&dyn Source],
     playing: &Playing,
     show: &Show<'_>,
     looks_on: &mut dyn FnMut(&Report) -> bool,
 ) -> Result<Report, PlayError> {
     let frame_bytes = playing.frame_bytes.max(1);
     for (stream, file) in files.iter().enumerate() {
-        if file.size_at_open() < frame_bytes as u64 {
+        if file.length() < frame_bytes as u64 {
             return Err(PlayError::Short { stream });
         }
     }
@@ -108,7 +139,7 @@ pub fn play(
     thread::scope(|scope| {
         for (stream, file) in files.iter().enumerate() {
             let stage = &stage;
-            scope.spawn(move || stage.read(stream, file));
+            scope.spawn(move || stage.read(stream, *file));
             scope.spawn(move || stage.show(stream, show));
         }
         stage.conduct(looks_on);
@@ -190,11 +221,14 @@ impl<'a> Stage<'a> {
         self.changed.notify_all();
     }
 
-    fn read(&self, stream: usize, file: &StripedFile) {
-        let mut lane = file.lane();
+    fn read(&self, stream: usize, file: &dyn Source) {
+        let mut reader = match file.reader() {
+            Ok(reader) => reader,
+            Err(why) => return self.fail(PlayError::Read { stream, frame: 0, why }),
+        };
         while let Some((frame, mut bytes)) = self.frame_to_read(stream) {
             bytes.resize(self.playing.frame_bytes, 0);
-            if let Err(failure) = self.read_frame(&mut lane, file, (stream, frame), &mut bytes) {
+            if let Err(failure) = self.read_frame(&mut reader, file, (stream, frame), &mut bytes) {
                 return self.fail(failure);
             }
             let mut state = self.lock();
@@ -223,14 +257,14 @@ impl<'a> Stage<'a> {
 
     fn read_frame(
         &self,
-        lane: &mut Lane<'_>,
-        file: &StripedFile,
+        reader: &mut Reader<'_>,
+        file: &dyn Source,
         (stream, frame): (usize, u64),
         into: &mut [u8],
     ) -> Result<(), PlayError> {
         let length = into.len() as u64;
-        let offset = frame % (file.size_at_open() / length).max(1) * length;
-        match lane.read_at(into, offset) {
+        let offset = frame % (file.length() / length).max(1) * length;
+        match reader(into, offset) {
             Ok(count) if count == into.len() => Ok(()),
             Ok(_) => Err(PlayError::Cut { stream, frame }),
             Err(why) => Err(PlayError::Read { stream, frame, why }),
