@@ -29,13 +29,19 @@ const CLIENTS: Axes = Axes {
     is_logarithmic: false,
 };
 
+const SIZES: Axes = Axes {
+    number: "MB of a file",
+    value: "MB/s from its open to its last byte (dashed: of one of 1 GB)",
+    is_logarithmic: false,
+};
+
 const SELECTED: Axes = Axes {
     number: "% of the records selected",
     value: "times as fast as reading (dashed: at most)",
     is_logarithmic: true,
 };
 
-const FIGURES: [Figure; 5] = [
+const FIGURES: [Figure; 6] = [
     Figure {
         name: "striped-read",
         title: "Reading large files: n clients, n drives, links of 400 Mbit/s",
@@ -78,6 +84,15 @@ const FIGURES: [Figure; 5] = [
             ("filter-local-", "", "1 GB, records of 100 bytes"),
             ("filter-local-", "-small", "100 MB, of 20"),
             ("filter-local-", "-large", "100 MB, of 1000"),
+        ],
+    },
+    Figure {
+        name: "bulk-sizes",
+        title: "Reading short files by the bulk service, cold, one after the other",
+        axes: SIZES,
+        series: &[
+            ("bulk-", "mb", "objects of a drive"),
+            ("bulk-directory-", "mb", "files of a directory"),
         ],
     },
 ];

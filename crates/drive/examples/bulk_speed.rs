@@ -1,5 +1,6 @@
 //! Where the time of a short file goes by way of the bulk service, cold:
-//! `cargo run --release -p nasd-drive --example bulk_speed -- DIRECTORY [FILE_BYTES [BLOCK_BYTES]]`.
+//! `cargo run --release -p nasd-drive --example bulk_speed -- DIRECTORY [FILE_BYTES [BLOCK_BYTES]]`; and how fast one of 1 GiB is
+//! written and made durable: `... -- DIRECTORY write [DEPTH [BLOCK_BYTES]]`.
 
 use std::error::Error;
 use std::net::TcpListener;
@@ -27,7 +28,7 @@ const KEY: [u8; 32] = [3; 32];
 const ALL_BYTES: usize = 300 << 20;
 
 fn format(path: &Path) -> Result<(), Box<dyn Error>> {
-    let device = Arc::new(FileDevice::create(path, 1 << 30, FileOptions::default())?);
+    let device = Arc::new(FileDevice::create(path, 3 << 30, FileOptions::default())?);
     let partition = PartitionFormat {
         id: PARTITION,
         quota_bytes: u64::MAX,
@@ -82,9 +83,53 @@ fn opening(server: &DriveServer, name: ObjectName, block: usize, options: Option
     }
 }
 
+/// Writes an object several times, so many blocks at a time.
+fn write(server: &DriveServer, depth: usize, block: usize) -> Result<(), Box<dyn Error>> {
+    const BYTES: u64 = 1 << 30;
+    let store = server.drive().store();
+    for _ in 0..4 {
+        let initial = SetAttributes::default();
+        let (object, _) = store.create(PARTITION, &initial, server.drive().now())?;
+        let name = ObjectName { partition: PARTITION, object };
+        let file = BulkFile::open(opening(server, name, 0, Options::WRITE))?;
+        let mut spare: Vec<Vec<u8>> = (0..depth).map(|seed| vec![seed as u8; block]).collect();
+        let (mut queue, mut offset, begun) = (file.queue::<Vec<u8>>(), 0, Instant::now());
+        while offset < BYTES {
+            let buffer = match spare.pop() {
+                Some(buffer) => buffer,
+                None => {
+                    let done = queue.wait().ok_or("nothing is under way")?;
+                    done.outcome?;
+                    done.buffer
+                }
+            };
+            queue.write(offset, buffer);
+            offset += block as u64;
+        }
+        while let Some(done) = queue.wait() {
+            done.outcome?;
+        }
+        queue.sync()?;
+        let speed = BYTES as f64 / begun.elapsed().as_secs_f64() / 1e6;
+        println!("{depth} under way: {speed:.0} MB/s");
+        store.remove(name)?;
+        store.flush_all()?;
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().ok_or("in which directory?")?;
+    let mut arguments = arguments.peekable();
+    if arguments.next_if(|word| word == "write").is_some() {
+        let mut number = |or: usize| arguments.next().map_or(Ok(or), |text| text.parse());
+        let (depth, block) = (number(4)?, number(3 << 19)?);
+        let path = Path::new(&directory).join("bulk-speed.img");
+        format(&path)?;
+        write(&serve(&path)?, depth, block)?;
+        return Ok(std::fs::remove_file(&path)?);
+    }
     let bytes: usize = arguments.next().map_or(Ok(3_000_000), |text| text.parse())?;
     let block: usize = arguments.next().map_or(Ok(3 << 19), |text| text.parse())?;
     let path = Path::new(&directory).join("bulk-speed.img");

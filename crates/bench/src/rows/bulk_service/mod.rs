@@ -1,12 +1,17 @@
-//! Rows of the bulk service: an object of the drive, read and written by one connection and by several.
+//! Rows of the bulk service: files of either back end, read and written by one connection and by several.
 
-use std::time::{Duration, Instant};
+mod homes;
+mod in_step;
+mod preloaded;
 
-use nasd_bulk::client::{BulkError, BulkFile, Opening, Queue};
-use nasd_client::Authority;
+use std::time::Instant;
+
+use nasd_bulk::client::{BulkError, BulkFile, Queue};
 use nasd_protocol::bulk::Options;
-use nasd_protocol::manager::IssuedCapability;
-use nasd_types::{ObjectName, Protection, SetAttributes};
+
+use self::homes::{Home, Made};
+pub(super) use self::in_step::play;
+pub(super) use self::preloaded::read_by_program;
 
 use crate::limits::disk::{DiskFile, Shape, Sync};
 use crate::limits::tcp::tcp_streams;
@@ -24,6 +29,8 @@ const ROUNDS: usize = 3;
 const DISK_DEPTH: usize = 8;
 /// Writes in flight.
 const WRITE_DEPTH: usize = 4;
+/// The large file beside short ones.
+const LARGE_BYTES: u64 = 1_000_000_000;
 /// Bytes that are read of files of one length altogether.
 const SMALL_BYTES: u64 = 512 << 20;
 
@@ -32,51 +39,18 @@ fn failed(error: BulkError) -> BenchError {
     BenchError::Io { action: "the bulk service failed a measured request", source }
 }
 
-/// An object of a row's own, removed when it is dropped.
-struct Made<'b> {
-    bench: &'b Bench<'b>,
-    name: ObjectName,
-    issued: IssuedCapability,
-}
-
-impl Drop for Made<'_> {
-    fn drop(&mut self) {
-        let client = self.bench.connect(1);
-        // The drive ends with the run, and so does what is left on it.
-        let _ = client.remove(&self.bench.target.manager, self.name, true);
-    }
-}
-
-fn opening(bench: &Bench<'_>, issued: &IssuedCapability, options: Options) -> Opening {
-    Opening {
-        address: bench.target.address.clone(),
-        authority: Authority::capability(issued, Protection::INTEGRITY_ARGS),
-        place: Vec::new(),
-        options,
-        block: if options.contains(Options::READ) { BLOCK as u64 } else { 0 },
-        patience: Duration::from_secs(30),
-        clock_ahead_ns: 0,
-    }
-}
-
-/// An object of that length, whose contents do not compress.
-fn made<'b>(bench: &'b Bench<'b>, bytes: u64) -> Result<Made<'b>, BenchError> {
-    let client = bench.connect(1);
-    let (target, initial) = (bench.target, SetAttributes::default());
-    let partition = target.object.partition;
-    let created = client.create(&target.manager, partition, &initial, true)?;
-    let name = ObjectName { object: created.object, ..target.object };
-    let issued = (target.issue)(name, created.attributes.access_control_version);
-    let made = Made { bench, name, issued };
-    write(bench, &made.issued, bytes)?;
+/// A file of that length, whose contents do not compress.
+fn made<'b>(home: &'b Home<'b>, number: usize, bytes: u64) -> Result<Made<'b>, BenchError> {
+    let made = home.make(number)?;
+    write(&made, bytes)?;
     Ok(made)
 }
 
 /// Writes so many bytes, and makes them durable; MB/s.
-fn write(bench: &Bench<'_>, issued: &IssuedCapability, bytes: u64) -> Result<f64, BenchError> {
+fn write(made: &Made<'_>, bytes: u64) -> Result<f64, BenchError> {
     let buffers = (0..WRITE_DEPTH).map(|number| noise(number as u64, BLOCK)).collect();
     let begun = Instant::now();
-    let file = BulkFile::open(opening(bench, issued, Options::WRITE)).map_err(failed)?;
+    let file = BulkFile::open(made.opening(Options::WRITE, 0)?).map_err(failed)?;
     let mut queue = file.queue::<Vec<u8>>();
     let mut spare: Vec<Vec<u8>> = buffers;
     let mut offset = 0;
@@ -84,7 +58,8 @@ fn write(bench: &Bench<'_>, issued: &IssuedCapability, bytes: u64) -> Result<f64
         let wanted = usize::try_from(bytes - offset).unwrap_or(BLOCK).min(BLOCK);
         match spare.pop() {
             Some(mut buffer) if wanted > 0 => {
-                buffer.truncate(wanted);
+                // What ends within a sector is cut behind it.
+                buffer.truncate(wanted.next_multiple_of(file.alignment() as usize));
                 queue.write(offset, buffer);
                 offset += wanted as u64;
             }
@@ -92,6 +67,10 @@ fn write(bench: &Bench<'_>, issued: &IssuedCapability, bytes: u64) -> Result<f64
         }
     }
     queue.sync().map_err(failed)?;
+    drop(queue);
+    if !bytes.is_multiple_of(file.alignment()) {
+        file.set_size(bytes).map_err(failed)?;
+    }
     Ok(bytes as f64 / begun.elapsed().as_secs_f64() / 1e6)
 }
 
@@ -102,23 +81,15 @@ fn waited_for(queue: &mut Queue<'_, Vec<u8>>) -> Result<Option<Vec<u8>>, BenchEr
 }
 
 /// Reads a part from its first byte to its last, one request after the other; from before the open on, in seconds.
-fn read(
-    bench: &Bench<'_>,
-    issued: &IssuedCapability,
-    (from, to): (u64, u64),
-) -> Result<f64, BenchError> {
+fn read(made: &Made<'_>, (from, to): (u64, u64)) -> Result<f64, BenchError> {
     let mut buffer = vec![0; BLOCK];
     let begun = Instant::now();
-    let file = BulkFile::open(opening(bench, issued, Options::READ)).map_err(failed)?;
+    let file = BulkFile::open(made.opening(Options::READ, BLOCK as u64)?).map_err(failed)?;
     let mut offset = from;
     while offset < to {
-        let wanted = usize::try_from(to - offset).unwrap_or(BLOCK).min(BLOCK);
-        let length = file.read_at(&mut buffer[..wanted], offset).map_err(failed)?;
-        if length != wanted {
-            return Err(failed(BulkError::Protocol {
-                server: bench.target.address.clone(),
-                why: format!("{length} of {wanted} bytes at {offset}"),
-            }));
+        let length = file.read_at(&mut buffer, offset).map_err(failed)?;
+        if length == 0 {
+            return Err(BenchError::WrongData { offset });
         }
         offset += length as u64;
     }
@@ -142,78 +113,81 @@ fn least(file: &DiskFile, pattern: &'static str) -> Result<f64, BenchError> {
     Ok(tcp_streams(1, 1)?.min(file.measure(&shape)?.megabytes))
 }
 
-/// The whole file once, right after a start of the drive.
+/// The whole file once, from no memory.
 pub(super) fn cold_read(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let Made { issued, .. } = &made(bench, FILE_BYTES)?;
+    let home = Home::of(bench, name)?;
+    let made = &made(&home, 0, FILE_BYTES)?;
     let file = DiskFile::new(&bench.target.directory, FILE_BYTES);
     let limit_name =
         format!("the least of iperf3 and fio, O_DIRECT reads of 1.5 MiB, depth {DISK_DEPTH}");
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || least(&file, "read"),
         || {
-            bench.restart()?;
-            Ok(FILE_BYTES as f64 / read(bench, issued, (0, FILE_BYTES))? / 1e6)
+            home.forget()?;
+            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES))? / 1e6)
         },
     )
 }
 
 /// The whole file, durable.
 pub(super) fn durable_write(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let Made { issued, .. } = &made(bench, 0)?;
+    let home = Home::of(bench, name)?;
+    // As of `fio`, whose file is there too.
+    let made = &made(&home, 0, if name == "bulk-write" { 0 } else { FILE_BYTES })?;
     let file = DiskFile::new(&bench.target.directory, FILE_BYTES);
     let limit_name = format!(
         "the least of iperf3 and fio, O_DIRECT writes of 1.5 MiB, depth {DISK_DEPTH}, one fsync at the end"
     );
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }
-        .by_turns(|| least(&file, "write"), || write(bench, issued, FILE_BYTES))
+        .by_turns(|| least(&file, "write"), || write(made, FILE_BYTES))
 }
 
 /// Clients that read a part of the file each, beside one that reads all of it.
 pub(super) fn several(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let clients: u64 = if name.ends_with("x2") { 2 } else { 3 };
-    let Made { issued, .. } = &made(bench, FILE_BYTES)?;
-    let part = FILE_BYTES / clients;
+    let home = Home::of(bench, name)?;
+    let made = &made(&home, 0, FILE_BYTES)?;
+    // Of whole blocks, but for the end.
+    let part = (FILE_BYTES / clients).next_multiple_of(BLOCK as u64);
     let limit_name = "one client".to_owned();
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
-            bench.restart()?;
-            Ok(FILE_BYTES as f64 / read(bench, issued, (0, FILE_BYTES))? / 1e6)
+            home.forget()?;
+            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES))? / 1e6)
         },
         || {
-            bench.restart()?;
+            home.forget()?;
             let begun = Instant::now();
             in_parallel(clients as usize, |client| {
                 let from = client as u64 * part;
-                read(bench, issued, (from, from + part)).map(drop)
+                read(made, (from, (from + part).min(FILE_BYTES))).map(drop)
             })?;
-            Ok((clients * part) as f64 / begun.elapsed().as_secs_f64() / 1e6)
+            Ok(FILE_BYTES as f64 / begun.elapsed().as_secs_f64() / 1e6)
         },
     )
 }
 
 /// Files of a length, each from before its open to its last byte, beside a large one.
 pub(super) fn by_size(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let megabytes: u64 = match name {
-        "bulk-3mb" => 3,
-        "bulk-6mb" => 6,
-        "bulk-12mb" => 12,
-        _ => 25,
-    };
+    let number = name.rsplit('-').next().and_then(|word| word.strip_suffix("mb"));
+    let megabytes: u64 = number.and_then(|number| number.parse().ok()).unwrap_or(1);
     let bytes = megabytes * 1_000_000;
     let count = SMALL_BYTES.div_ceil(bytes);
-    let files = (0..count).map(|_| made(bench, bytes)).collect::<Result<Vec<_>, _>>()?;
-    let large = made(bench, 1 << 30)?;
-    let limit_name = "a file of 1 GiB".to_owned();
+    let home = Home::of(bench, name)?;
+    let files = (0..count as usize).map(|number| made(&home, number, bytes));
+    let files = files.collect::<Result<Vec<_>, _>>()?;
+    let large = made(&home, files.len(), LARGE_BYTES)?;
+    let limit_name = "a file of 1 GB".to_owned();
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
-            bench.restart()?;
-            Ok((1 << 30) as f64 / read(bench, &large.issued, (0, 1 << 30))? / 1e6)
+            home.forget()?;
+            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES))? / 1e6)
         },
         || {
-            bench.restart()?;
+            home.forget()?;
             let mut seconds = 0.0;
-            for Made { issued, .. } in &files {
-                seconds += read(bench, issued, (0, bytes))?;
+            for file in &files {
+                seconds += read(file, (0, bytes))?;
             }
             Ok((count * bytes) as f64 / seconds / 1e6)
         },
