@@ -127,6 +127,48 @@ pub fn manager_tls(cell: &Cell) -> Result<ServerTls, Box<dyn Error>> {
     Ok(ServerTls::admitting_strangers(&certificate.pem())?)
 }
 
+/// What a server besides the manager shows to members of the cell: this machine's certificate. It is renewed first if it is time.
+///
+/// # Errors
+/// A directory that is not a machine's, or certificates that are missing or wrong.
+pub fn host_tls(cell: &Cell) -> Result<ServerTls, Box<dyn Error>> {
+    renew_if_due(cell);
+    let files = cell.certificate("host");
+    if !files.key.exists() {
+        let directory = cell.directory().display();
+        return Err(format!(
+            "{directory} has no certificate of a machine (tls/host.key): join the cell by a token of `nasd host add`"
+        )
+        .into());
+    }
+    complete(&files)?;
+    Ok(ServerTls::new(&LoadedCertificate::load(&files)?.pem())?)
+}
+
+/// What is shown to a server that is a machine of the cell, of that name or any, and who asks.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn tls_to_host(
+    cell: &Cell,
+    name: Option<&str>,
+) -> Result<(ClientTls, Arc<Caller>), Box<dyn Error>> {
+    renew_if_due(cell);
+    let files = cell.certificate(own_member(cell));
+    complete(&files)?;
+    let tls = ClientTls::to_host(&LoadedCertificate::load(&files)?.pem(), name)?;
+    let caller = caller(&tls);
+    Ok((tls, caller))
+}
+
+/// The file manager, asked by this machine.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn host_client(cell: &Cell, patience: Duration) -> Result<ManagerClient, Box<dyn Error>> {
+    manager_client(cell, &cell.certificate("host"), patience)
+}
+
 /// Whose certificate a directory has: a user's, where one was handed to a person; else the host's.
 pub fn own_member(cell: &Cell) -> &'static str {
     if cell.certificate("user").key.exists() { "user" } else { "host" }

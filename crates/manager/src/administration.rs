@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use nasd_protocol::manager::{
-    EnrollArguments, Enrolled, ManagerStatus, ReloadArguments, RenewArguments, RotateArguments,
-    Rotation as Rotated, WorkingKeyState,
+    EnrollArguments, Enrolled, ManagerStatus, MemberArguments, Membership as Standing, Name,
+    ReloadArguments, RenewArguments, RotateArguments, Rotation as Rotated, WorkingKeyState,
 };
 use nasd_transport::{Guests, Identity, Peer, PeerIdentity};
 
@@ -106,6 +106,21 @@ impl Administration {
             return Err(ManagerStatus::Permission);
         }
         self.told(peer, "renew", membership.renew(&certified.serial, &how.public_key))
+    }
+
+    /// Whether a certificate is a present member's, for a host that serves members. With no ledger, each of the authority is.
+    pub(crate) fn member(&self, peer: &Peer, asked: &MemberArguments) -> Outcome<Standing> {
+        match peer.identity.certified().map(|certified| &certified.name) {
+            None | Some(PeerIdentity::Host(_)) => {}
+            Some(_) => return Err(ManagerStatus::Permission),
+        }
+        let text = |name: &Name| name.as_str().map(str::to_owned);
+        let (Some(serial), Some(identity)) = (text(&asked.serial), text(&asked.identity)) else {
+            return Ok(Standing { present: false });
+        };
+        let membership = self.membership.as_ref();
+        let present = membership.is_none_or(|members| members.has(&serial, &identity));
+        Ok(Standing { present })
     }
 
     fn change_keys(&self, at_once: bool) -> Outcome<Vec<WorkingKeyState>> {

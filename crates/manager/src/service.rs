@@ -14,9 +14,9 @@ use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
     Events, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments,
     ForwardSeek, ForwardWrite, Getattr, Getxattr, Lease, Listxattr, Lock, Lookup, ManagerStatus,
-    Mint, MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Readdirplus, Reload,
-    ReloadVolumes, Renew, Repair, Revoke, Rotate, Space, StatisticsOperation, StatusOperation,
-    TestLock, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
+    Member, Mint, MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Readdirplus,
+    Reload, ReloadVolumes, Renew, Repair, Revoke, Rotate, Space, StatisticsOperation,
+    StatusOperation, TestLock, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
     Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
@@ -180,6 +180,7 @@ impl ManagerService {
             Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
             Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
             Procedure::Renew => run::<Renew>(arguments, |how| administration.renew(peer, &how)),
+            Procedure::Member => run::<Member>(arguments, |who| administration.member(peer, &who)),
             Procedure::Repair => run::<Repair>(arguments, |asked| {
                 administration.require_administrator(peer)?;
                 let names = self.volumes.of_arguments(procedure, arguments)?;

@@ -389,6 +389,7 @@ fn begins_with_handle(procedure: Procedure) -> bool {
             | Procedure::Reload
             | Procedure::Enroll
             | Procedure::Renew
+            | Procedure::Member
             | Procedure::Volumes
             | Procedure::Volumeparts
             | Procedure::Reloadvolumes

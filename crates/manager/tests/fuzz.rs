@@ -34,15 +34,15 @@ use nasd_protocol::manager::{
     ForwardFlush, ForwardGetattr, ForwardPunch, ForwardPunchArguments, ForwardRead,
     ForwardReadArguments, ForwardSeek, ForwardSeekArguments, ForwardWrite, ForwardWriteArguments,
     Getattr, Getxattr, HeldLock, Lease, LeaseArguments, Link, LinkArguments, Listxattr, Lock,
-    LockArguments, LockKind, LockMode, Lookup, LookupArguments, ManagerStatus, Mint, MintArguments,
-    Mkdir, MkdirArguments, Mknod, MknodArguments, Name, NewMode, Numbered, Operation, PROGRAM,
-    Procedure, Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes,
-    Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairAction,
-    RepairArguments, Request, Revoke, Rmdir, RmdirArguments, Rotate, RotateArguments,
-    SetFileArguments, SetFileAttributes, Setattr, Setxattr, SetxattrArguments, Space,
-    StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, TestLock, Tmpfile,
-    TmpfileArguments, Unlink, UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation,
-    VolumeParts, Volumes, XattrArguments, XattrFlags,
+    LockArguments, LockKind, LockMode, Lookup, LookupArguments, ManagerStatus, Member,
+    MemberArguments, Mint, MintArguments, Mkdir, MkdirArguments, Mknod, MknodArguments, Name,
+    NewMode, Numbered, Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Readdirplus,
+    Reload, ReloadArguments, ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags,
+    Renew, RenewArguments, Repair, RepairAction, RepairArguments, Request, Revoke, Rmdir,
+    RmdirArguments, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr,
+    Setxattr, SetxattrArguments, Space, StatisticsOperation, StatusOperation, Symlink,
+    SymlinkArguments, TestLock, Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Unlock,
+    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes, XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -390,6 +390,7 @@ impl Form {
             Procedure::Reload => Form::of_operation::<Reload>(),
             Procedure::Enroll => Form::of_operation::<Enroll>(),
             Procedure::Renew => Form::of_operation::<Renew>(),
+            Procedure::Member => Form::of_operation::<Member>(),
             Procedure::Commit => Form::of_operation::<Commit>(),
             Procedure::Volumes => Form::of_operation::<Volumes>(),
             Procedure::Volumeparts => Form::of_operation::<VolumeParts>(),
@@ -600,8 +601,13 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Repair, ADMINISTRATOR, &examine),
         sample(Procedure::Enroll, ANONYMOUS, &EnrollArguments { secret, public_key }),
         sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
+        sample(Procedure::Member, HOST, &member()),
     ]);
     samples
+}
+
+fn member() -> MemberArguments {
+    MemberArguments { serial: name("01"), identity: name("host:a") }
 }
 
 /// What is asked of drives by the way of the manager, and what it tells of that.
@@ -713,6 +719,7 @@ fn refused(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::ForwardGetattr, HOST, &first),
         sample(Procedure::Statistics, HOST, &()),
         sample(Procedure::Rotate, HOST, &RotateArguments { at_once: true }),
+        sample(Procedure::Member, SOMEBODY, &member()),
         sample(Procedure::Renew, ANONYMOUS, &RenewArguments { public_key: vec![4; 65] }),
         sample(Procedure::Lookup, ADMINISTRATOR, &name("file")),
     ]

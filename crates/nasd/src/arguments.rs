@@ -1,6 +1,7 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
 mod audit;
+mod bulk;
 mod cap;
 mod check;
 mod component;
@@ -15,6 +16,7 @@ mod scan;
 mod volume;
 
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
+pub use bulk::{BulkCommand, BulkCopyArguments, BulkServeArguments};
 pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
 pub use component::{AddArguments, DrainArguments, StripingSetArguments};
@@ -207,6 +209,9 @@ pub enum Command {
     /// Serve a virtual drive, over others of the cell.
     #[command(subcommand)]
     Striping(StripingCommand),
+    /// Serve a directory to the cell, or copy big files, by the bulk service: at the speed of disk and wire.
+    #[command(subcommand)]
+    Bulk(BulkCommand),
     /// Measure rows beside their limits.
     Bench(BenchArguments),
     /// Print the script that completes this command line in a shell.

@@ -5,13 +5,13 @@ use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Changed, Commit, Create, CreateFileArguments, DirectoryPage, Enroll,
     EnrollArguments, Enrolled, File, FileHandle, FilePage, Getattr, Link, LinkArguments, Lookup,
-    LookupArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir,
-    ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes, Rename, RenameArguments,
-    RenameFlags, Renew, RenewArguments, Repair, RepairArguments, Revoke, Rmdir, RmdirArguments,
-    Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
-    SpaceInformation, Statistics, StatisticsOperation, StatusOperation, Symlink, SymlinkArguments,
-    Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation,
-    VolumePartList, VolumeParts, Volumes,
+    LookupArguments, Member, MemberArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments,
+    Name, NewMode, Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes,
+    Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairArguments, Revoke,
+    Rmdir, RmdirArguments, Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
+    Setattr, Space, SpaceInformation, Statistics, StatisticsOperation, StatusOperation, Symlink,
+    SymlinkArguments, Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Volume, VolumeList,
+    VolumeOperation, VolumePartList, VolumeParts, Volumes,
 };
 
 use super::{Caller, ManagerClient};
@@ -259,6 +259,14 @@ impl ManagerClient {
     pub fn renew(&self, public_key: &[u8]) -> Result<Enrolled, ClientError> {
         let arguments = RenewArguments { public_key: public_key.to_vec() };
         self.call::<Renew>(&Caller::ROOT, &arguments)
+    }
+
+    /// Whether a certificate, by its serial number and common name, is that of a member who was not removed. By a host's
+    /// certificate.
+    pub fn is_member(&self, serial: &str, identity: &str) -> Result<bool, ClientError> {
+        let (serial, identity) = (checked(serial.as_bytes())?, checked(identity.as_bytes())?);
+        let arguments = MemberArguments { serial, identity };
+        Ok(self.call::<Member>(&Caller::ROOT, &arguments)?.present)
     }
 
     /// What the manager has counted since its start. For administrators alone.

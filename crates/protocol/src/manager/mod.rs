@@ -15,6 +15,7 @@ pub mod lease;
 mod link;
 pub mod lock;
 pub mod lookup;
+pub mod member;
 pub mod mint;
 pub mod mkdir;
 pub mod mknod;
@@ -67,6 +68,7 @@ pub use lock::{
     UnlockArguments,
 };
 pub use lookup::{Lookup, LookupArguments};
+pub use member::{Member, MemberArguments, Membership};
 pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
 pub use mknod::{Mknod, MknodArguments};
@@ -151,6 +153,8 @@ xdr_enum! {
         Renew = 20,
         /// Make durable what was changed in a volume.
         Commit = 21,
+        /// Whether a certificate is a present member's.
+        Member = 22,
         /// Which volumes the cell has.
         Volumes = 40,
         /// Where a volume lies, and how much it takes there.

@@ -311,7 +311,7 @@ fn operations_have_the_types_of_the_specification() {
         Copyrange Map Setstriping Endwrites Extend);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Volumes
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Member Volumes
         VolumeParts ReloadVolumes Repair Attach Detach Events Closed Lock Unlock TestLock
         Lease
         ForwardRead ForwardWrite ForwardFlush ForwardGetattr ForwardPunch ForwardSeek

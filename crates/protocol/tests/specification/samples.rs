@@ -27,13 +27,14 @@ use nasd_protocol::manager::{
     ForwardAppendArguments, ForwardPunchArguments, ForwardReadArguments, ForwardSeekArguments,
     ForwardWriteArguments, HeldLock, InTheWay, IssuedCapability, LeaseArguments, Leased,
     LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments,
-    ManagerStatus, MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode,
-    OperationStatistics, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags,
-    RenewArguments, RepairAction, RepairArguments, Request, RmdirArguments, RotateArguments,
-    Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation, Statistics,
-    SymlinkArguments, TmpfileArguments, ToldDirectory, UnlinkArguments, UnlockArguments, Volume,
-    VolumeList, VolumePart, VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments,
-    XattrFlags, XattrNames, XattrValue,
+    ManagerStatus, MemberArguments, Membership, MintArguments, Minted, MkdirArguments,
+    MknodArguments, Name, NewMode, OperationStatistics, ReaddirArguments, ReloadArguments,
+    RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments, Request,
+    RmdirArguments, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
+    SetxattrArguments, SpaceInformation, Statistics, SymlinkArguments, TmpfileArguments,
+    ToldDirectory, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
+    VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments, XattrFlags, XattrNames,
+    XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -747,6 +748,10 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_request", &request),
         message("nasd_renew_arguments", &RenewArguments { public_key: vec![4; 65] }),
         message("nasd_enroll_arguments", &enroll),
+        message(
+            "nasd_member_arguments",
+            &MemberArguments { serial: name("4f"), identity: name("host:a") },
+        ),
         message("nasd_reload_arguments", &ReloadArguments { revoke: true }),
         message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),
@@ -930,6 +935,7 @@ fn session_samples() -> Vec<Sample> {
         in_the_way(Some(held_lock())),
         message("nasd_lease_arguments", &LeaseArguments { client, directory: handle() }),
         result::<_, ManagerStatus>("nasd_lease_result", &Ok(Leased { granted: true })),
+        result::<_, ManagerStatus>("nasd_member_result", &Ok(Membership { present: true })),
     ]
 }
 

@@ -12,10 +12,14 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use super::hosts::HostVerifier;
 use super::identity::certified;
 use super::pinned::PinnedAuthority;
 use crate::{PeerIdentity, TlsError};
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// What a server is called that may be any host of the cell.
+const ANY_HOST: &str = "host.nasd.internal";
 
 /// PEM texts of one end: the cell's authority, this end's certificate, and its private key.
 #[derive(Clone, Copy)]
@@ -128,6 +132,32 @@ impl ClientTls {
             .map_err(|error| wrong("certificate or key", &error))?;
         let server_name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| wrong("name of the server", &format!("{server_name:?} is not a name")))?;
+        Ok(ClientTls { config: Arc::new(config), server_name, identity })
+    }
+
+    /// From PEM texts, for a server that is a host of the cell and shows that host's certificate, which is for client
+    /// authentication: that of the host of this name, or of any.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Configuration`], as [`ClientTls::new`].
+    pub fn to_host(files: &PemFiles<'_>, name: Option<&str>) -> Result<ClientTls, TlsError> {
+        let Parsed { roots, chain, key } = Parsed::new(files)?;
+        let provider = provider();
+        let identity = chain.first().and_then(|own| certified(own).ok()).map(|own| own.name);
+        let of_members = client_verifier(roots, &provider)?;
+        check_own_certificate(of_members.as_ref(), &chain)?;
+        let verifier = HostVerifier::new(of_members, name, Arc::clone(&provider));
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| wrong("TLS library", &error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| wrong("certificate or key", &error))?;
+        let name = name.unwrap_or(ANY_HOST).to_owned();
+        let server_name =
+            ServerName::try_from(name).map_err(|error| wrong("name of the host", &error))?;
         Ok(ClientTls { config: Arc::new(config), server_name, identity })
     }
 

@@ -2,6 +2,7 @@
 
 mod config;
 mod error;
+mod hosts;
 mod identity;
 mod pinned;
 mod wire;
