@@ -134,6 +134,9 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
+    /// How data are protected unless somebody says otherwise.
+    pub const PROTECTION: Protection = PROTECTION;
+
     /// From an argument of the command line. Nothing is sent.
     ///
     /// # Errors

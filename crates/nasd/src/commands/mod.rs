@@ -89,7 +89,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Striping(StripingCommand::Export { file }) => own_state::export(&open()?, &file),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command, dir } => manual::man(&command, dir.as_deref()),
-        Command::Bulk(command) => bulk::run(&directory, command),
+        Command::Bulk(command) => bulk::run(&directory, command, json),
         Command::Bench(bench) => bench::bench(&bench, json),
         Command::Demo(demo) => demo::demo(&demo),
     }

@@ -1,20 +1,87 @@
 //! `nasd bulk`: directories are served, and big files copied, by the bulk service.
 
+mod desk;
+mod get;
+mod journal;
+mod local;
 mod members;
+mod parts;
+mod places;
+mod progress;
+mod put;
+mod remote;
 mod secret;
 mod serve;
+mod shared;
+mod stream;
+mod striped;
+mod transfer;
+mod volume;
 
+use self::desk::Desk;
+use self::places::Place;
+use self::progress::Tally;
+use self::remote::Remote;
+use self::shared::SharedObject;
+use self::volume::Volume;
 use super::Outcome;
-use crate::arguments::BulkCommand;
+use crate::arguments::{BulkCommand, BulkCopyArguments};
+use nasd_cell::Cell;
+use nasd_types::Protection;
+use std::error::Error;
 use std::path::Path;
 
 /// Runs one of the commands.
 ///
 /// # Errors
 /// The command's own.
-pub fn run(directory: &Path, command: BulkCommand) -> Outcome {
-    match command {
-        BulkCommand::Serve(arguments) => serve::serve(directory, &arguments),
-        BulkCommand::Get(_) | BulkCommand::Put(_) => Err("not there yet".into()),
+pub fn run(directory: &Path, command: BulkCommand, as_json: bool) -> Outcome {
+    let (arguments, copy): (_, fn(&Copying<'_>) -> Outcome) = match &command {
+        BulkCommand::Serve(arguments) => return serve::serve(directory, arguments),
+        BulkCommand::Get(arguments) => (arguments, get::get),
+        BulkCommand::Put(arguments) => (arguments, put::put),
+    };
+    if as_json && arguments.destination == "-" {
+        return Err(
+            "--json prints to the standard output, where the file goes: leave one of them away"
+                .into(),
+        );
+    }
+    let copying = Copying { directory, arguments, tally: Tally::begin() };
+    let copied = copy(&copying);
+    copying.tally.clear();
+    copied?;
+    copying.tally.tell(as_json)
+}
+
+/// What a copy needs to know.
+pub struct Copying<'a> {
+    /// The cell's directory, if there is a cell.
+    directory: &'a Path,
+    arguments: &'a BulkCopyArguments,
+    tally: Tally,
+}
+
+impl Copying<'_> {
+    /// Reaches the other side, and tells the path there.
+    fn reach(&self, place: &Place) -> Result<(Box<dyn Remote>, Vec<u8>), Box<dyn Error>> {
+        let BulkCopyArguments { protection, patience, .. } = *self.arguments;
+        let bulk = (protection.unwrap_or(Protection::NONE), patience);
+        let open_cell = || Cell::open(self.directory);
+        Ok(match place {
+            Place::Cell(path) => {
+                let volume = Volume::connect(&open_cell()?, path.volume(), bulk)?;
+                (Box::new(volume), path.as_bytes()[1..].to_vec())
+            }
+            Place::Desk(desk) => (Box::new(Desk::reach(desk, open_cell, bulk)?), desk.path.clone()),
+            Place::Url(argument) => {
+                let shared = SharedObject::from_argument(argument, (protection, patience))?;
+                let name = shared.name().to_vec();
+                (Box::new(shared), name)
+            }
+            Place::Local(_) | Place::Standard => {
+                return Err("this is not at another machine".into());
+            }
+        })
     }
 }
