@@ -16,7 +16,7 @@ mod scan;
 mod volume;
 
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
-pub use bulk::{BulkCommand, BulkCopyArguments, BulkServeArguments};
+pub use bulk::{BulkCommand, BulkCopyArguments, BulkPlayArguments, BulkServeArguments};
 pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
 pub use component::{AddArguments, DrainArguments, StripingSetArguments};

@@ -23,6 +23,9 @@ pub enum BulkCommand {
     /// Copy big files and trees from this machine in the same way. What is copied is durable when it returns.
     #[command(after_help = PLACES)]
     Put(BulkCopyArguments),
+    /// Read several files in step, frame by frame at a given rate, and tell which frames were late or dropped.
+    #[command(after_help = PLACES)]
+    Play(BulkPlayArguments),
 }
 
 /// What names a place.
@@ -96,6 +99,35 @@ pub struct BulkCopyArguments {
     pub sources: Vec<String>,
     /// Where to: into it, if it is a directory.
     pub destination: String,
+}
+
+/// `nasd bulk play`.
+#[derive(Debug, Clone, Args)]
+pub struct BulkPlayArguments {
+    /// Bytes of a frame.
+    #[arg(long, value_name = "SIZE", default_value = "1536K", value_parser = parse_block)]
+    pub frame: u64,
+    /// Frames a second.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rate: u32,
+    /// How long; files that end before begin again at their first frame. Without it, until the shortest one ends.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    pub duration: Option<Duration>,
+    /// Frames of each file that are read before they are shown.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub ahead: u64,
+    /// Write the frames of the first file to DIR/0, of the second to DIR/1, and so on, each when it is shown; these may be FIFOs.
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// How requests are protected besides what the server demands; see `nasd bulk get`.
+    #[arg(long, value_name = "OPTIONS", value_parser = protection)]
+    pub protection: Option<Protection>,
+    /// How long a server is waited for that is away.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    pub patience: Duration,
+    /// The files: places as below, but for the input and files of this machine.
+    #[arg(required = true)]
+    pub files: Vec<String>,
 }
 
 fn protection(names: &str) -> Result<Protection, String> {

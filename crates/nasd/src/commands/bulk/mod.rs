@@ -7,6 +7,7 @@ mod local;
 mod members;
 mod parts;
 mod places;
+mod play;
 mod progress;
 mod put;
 mod remote;
@@ -30,6 +31,7 @@ use nasd_cell::Cell;
 use nasd_types::Protection;
 use std::error::Error;
 use std::path::Path;
+use std::time::Duration;
 
 /// Runs one of the commands.
 ///
@@ -38,6 +40,7 @@ use std::path::Path;
 pub fn run(directory: &Path, command: BulkCommand, as_json: bool) -> Outcome {
     let (arguments, copy): (_, fn(&Copying<'_>) -> Outcome) = match &command {
         BulkCommand::Serve(arguments) => return serve::serve(directory, arguments),
+        BulkCommand::Play(arguments) => return play::play(directory, arguments, as_json),
         BulkCommand::Get(arguments) => (arguments, get::get),
         BulkCommand::Put(arguments) => (arguments, put::put),
     };
@@ -66,22 +69,31 @@ impl Copying<'_> {
     /// Reaches the other side, and tells the path there.
     fn reach(&self, place: &Place) -> Result<(Box<dyn Remote>, Vec<u8>), Box<dyn Error>> {
         let BulkCopyArguments { protection, patience, .. } = *self.arguments;
-        let bulk = (protection.unwrap_or(Protection::NONE), patience);
-        let open_cell = || Cell::open(self.directory);
-        Ok(match place {
-            Place::Cell(path) => {
-                let volume = Volume::connect(&open_cell()?, path.volume(), bulk)?;
-                (Box::new(volume), path.as_bytes()[1..].to_vec())
-            }
-            Place::Desk(desk) => (Box::new(Desk::reach(desk, open_cell, bulk)?), desk.path.clone()),
-            Place::Url(argument) => {
-                let shared = SharedObject::from_argument(argument, (protection, patience))?;
-                let name = shared.name().to_vec();
-                (Box::new(shared), name)
-            }
-            Place::Local(_) | Place::Standard => {
-                return Err("this is not at another machine".into());
-            }
-        })
+        reach(self.directory, place, (protection, patience))
     }
+}
+
+/// Reaches the other side by this protection, if any is wanted, and this patience, and tells the path there.
+fn reach(
+    directory: &Path,
+    place: &Place,
+    (protection, patience): (Option<Protection>, Duration),
+) -> Result<(Box<dyn Remote>, Vec<u8>), Box<dyn Error>> {
+    let bulk = (protection.unwrap_or(Protection::NONE), patience);
+    let open_cell = || Cell::open(directory);
+    Ok(match place {
+        Place::Cell(path) => {
+            let volume = Volume::connect(&open_cell()?, path.volume(), bulk)?;
+            (Box::new(volume), path.as_bytes()[1..].to_vec())
+        }
+        Place::Desk(desk) => (Box::new(Desk::reach(desk, open_cell, bulk)?), desk.path.clone()),
+        Place::Url(argument) => {
+            let shared = SharedObject::from_argument(argument, (protection, patience))?;
+            let name = shared.name().to_vec();
+            (Box::new(shared), name)
+        }
+        Place::Local(_) | Place::Standard => {
+            return Err("this is not at another machine".into());
+        }
+    })
 }

@@ -3,15 +3,16 @@
 use super::remote::{
     Facts, Failure, Kind, Listed, Making, Remote, RemoteFile, RemoteLane, below, split,
 };
-use super::striped::Striped;
+use super::striped::{self, Striped};
 use crate::shared_file::printable;
-use nasd_bulk::client::StripedFile;
+use nasd_bulk::client::{BulkError, StripedFile};
 use nasd_cell::Cell;
 use nasd_cell::session::{Connected, connect_by, for_command};
 use nasd_clerk::{
     Caller, Clerk, ClerkError, Entry, FileAttributes, FileType, ManagerStatus, Name, OpenFile,
     OpenMode, RenameFlags, Route, SetFileAttributes, Timestamp,
 };
+use nasd_protocol::bulk::Options;
 use nasd_types::Protection;
 use std::error::Error;
 use std::sync::Arc;
@@ -59,19 +60,33 @@ impl Volume {
         let (file, _) = self.clerk.open_known(&self.caller, entry, mode).map_err(failure)?;
         let (clerk, caller, entry) =
             (Arc::clone(&self.clerk), Arc::clone(&self.caller), entry.clone());
-        let way = bulk_way(&file, self.bulk)?.map(Striped::whole);
+        let way = self.bulk_way(&file)?.map(Striped::whole);
         Ok(Box::new(VolumeFile { clerk, caller, entry, file, way }))
     }
-}
 
-/// The file at the bulk service of the drives that have its bytes; nothing where the ordinary way is to be taken: where the clerk
-/// knows no other one. Here the clerk is to be asked for a [`nasd_bulk::client::Way`].
-#[allow(clippy::unnecessary_wraps, reason = "who asks for a way may get none")]
-fn bulk_way(
-    _file: &OpenFile,
-    (_more, _patience): (Protection, Duration),
-) -> Result<Option<StripedFile>, Failure> {
-    Ok(None)
+    /// The file at the bulk service of the drives that have its bytes; nothing where it is read and written as by `nasd cp`: where
+    /// its bytes are kept more than once, or drives don't serve them so.
+    fn bulk_way(&self, file: &OpenFile) -> Result<Option<StripedFile>, Failure> {
+        let (more, patience) = self.bulk;
+        let OpenMode { read, write } = file.mode();
+        let mut options = Options::empty();
+        options.set(Options::READ, read);
+        options.set(Options::WRITE, write);
+        if let Some(mut way) = file.bulk_way(file.mode()).map_err(failure)? {
+            way.components.iter_mut().for_each(|component| component.protection |= more);
+            match way.open(options, patience) {
+                Err(BulkError::Failed { .. }) => {}
+                opened => return opened.map(Some).map_err(striped::failure),
+            }
+        }
+        match self.clerk.volume().protection.contains(more) {
+            true => Ok(None),
+            false => Err(Failure::Final(
+                "its bytes don't go by the bulk service, but as the volume protects them: leave --protection away"
+                    .to_owned(),
+            )),
+        }
+    }
 }
 
 impl Remote for Volume {
@@ -214,6 +229,7 @@ impl RemoteFile for VolumeFile {
     fn sync(&self) -> Result<(), Failure> {
         if let Some(way) = &self.way {
             way.sync()?;
+            self.file.note_bulk_changes().map_err(failure)?;
         }
         self.file.sync().map_err(failure)
     }
