@@ -4,9 +4,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nasd_types::ByteRange;
 
-/// Reads that are made at a time, and bytes of them, at least: the medium is to have enough to do, and what is wanted first is to
-/// come first.
+/// Reads that are made at a time, and bytes of them, at least: the medium is to have enough to do.
 const AT_A_TIME: (usize, u64) = (2, 1 << 20);
+
+/// The same reads before any was had: what is wanted first is to come first, as somebody waits for it.
+const AT_FIRST: usize = 1;
 
 /// The reads ahead of one open file.
 pub(super) struct Ahead<D> {
@@ -18,6 +20,8 @@ struct State<D> {
     slots: Vec<Slot<D>>,
     /// Of the next slot.
     number: u64,
+    /// Something that was read ahead was asked for.
+    was_had: bool,
 }
 
 struct Slot<D> {
@@ -35,7 +39,7 @@ enum Stage<D> {
 
 impl<D> Ahead<D> {
     pub(super) fn new() -> Ahead<D> {
-        let state = State { slots: Vec::new(), number: 0 };
+        let state = State { slots: Vec::new(), number: 0, was_had: false };
         Ahead { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -67,7 +71,8 @@ impl<D> Ahead<D> {
         let reading = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Reading));
         let (count, bytes) =
             reading.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.range.length));
-        if count >= AT_A_TIME.0 && bytes >= AT_A_TIME.1 {
+        let most = if state.was_had { AT_A_TIME.0 } else { AT_FIRST };
+        if count >= most && bytes >= AT_A_TIME.1 {
             return None;
         }
         let slot = state.slots.iter_mut().find(|slot| matches!(slot.stage, Stage::Waiting))?;
@@ -98,7 +103,10 @@ impl<D> Ahead<D> {
                 continue;
             }
             return match state.slots.remove(at).stage {
-                Stage::Ready(read) => Some(read),
+                Stage::Ready(read) => {
+                    state.was_had = true;
+                    Some(read)
+                }
                 Stage::Waiting | Stage::Reading => None,
             };
         }
@@ -137,11 +145,18 @@ mod tests {
     fn no_more_are_begun_than_keep_the_medium_busy() {
         let long = |number: u64| ByteRange::new(number << 20, 1 << 20);
         let ahead = Ahead::new();
-        ahead.plan(&[long(0), long(1), long(2)]);
-        assert_eq!((ahead.begin(), ahead.begin()), (Some((0, long(0))), Some((1, long(1)))));
-        assert_eq!(ahead.begin(), None);
+        ahead.plan(&[long(0), long(1), long(2), long(3)]);
+        assert_eq!(
+            (ahead.begin(), ahead.begin()),
+            (Some((0, long(0))), None),
+            "the first one first"
+        );
         ahead.finish(0, Some("zero"));
-        assert_eq!(ahead.begin(), Some((2, long(2))));
+        assert_eq!((ahead.begin(), ahead.begin()), (Some((1, long(1))), None), "nobody has come");
+        assert_eq!(ahead.take(&long(0)), Some("zero"));
+        assert_eq!((ahead.begin(), ahead.begin()), (Some((2, long(2))), None));
+        ahead.finish(1, Some("one"));
+        assert_eq!(ahead.begin(), Some((3, long(3))));
         let short = Ahead::<()>::new();
         short.plan(&[range(0), range(1), range(2), range(3)]);
         assert!((0..4).all(|_| short.begin().is_some()));

@@ -77,9 +77,11 @@ pub fn serve<B: Backend>(
     let _session = sessions.begin((name, identity), stream)?;
     let nonce = backend.nonce();
     let told = found.as_ref().map(|(facts, _)| *facts).map_err(|status| *status);
-    answer_open((backend, &sender), (&packet, &permit), (nonce, identity), told)?;
+    let answer = |sender: &Sender<'_>| {
+        answer_open((backend, sender), (&packet, &permit), (nonce, identity), told)
+    };
     let (Ok((Facts { size, .. }, file)), Some(options)) = (found, options) else {
-        return Ok(());
+        return Ok(answer(&sender)?);
     };
     let connection = Connection {
         backend,
@@ -99,7 +101,7 @@ pub fn serve<B: Backend>(
         true => guess.at_open(permit.fields.length, size),
         false => Vec::new(),
     };
-    connection.run(Guessing { guess, is_random, size }, &first)
+    connection.run(Guessing { guess, is_random, size }, &first, answer)
 }
 
 /// Tells how the file is, or why it can't be opened.
@@ -185,11 +187,17 @@ fn has_all(block: &impl Block, range: ByteRange) -> bool {
 }
 
 impl<B: Backend> Connection<'_, B> {
-    /// Serves all requests, and reads ahead at once what will be read first.
-    fn run(&self, mut guessing: Guessing, first: &[ByteRange]) -> Result<(), Ended> {
+    /// Begins to read ahead what will be read first, answers the open, and serves all requests.
+    fn run(
+        &self,
+        mut guessing: Guessing,
+        first: &[ByteRange],
+        answer: impl FnOnce(&Sender<'_>) -> io::Result<()>,
+    ) -> Result<(), Ended> {
         thread::scope(|scope| {
             self.plan(scope, first);
-            let outcome = self.receive_all(scope, &mut guessing);
+            let answered = answer(&self.sender).map_err(Ended::from);
+            let outcome = answered.and_then(|()| self.receive_all(scope, &mut guessing));
             self.hands.end();
             outcome
         })

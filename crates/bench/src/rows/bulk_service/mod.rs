@@ -21,6 +21,8 @@ use crate::{BenchError, Row};
 
 /// Bytes of a request, as in the paper.
 const BLOCK: usize = 3 * MIB / 2;
+/// The same of short files: what has come is on its way while the next is read.
+const SHORT_BLOCK: usize = MIB / 2;
 /// The large file.
 const FILE_BYTES: u64 = 4 << 30;
 /// How often value and limit are measured, by turns.
@@ -28,7 +30,7 @@ const ROUNDS: usize = 3;
 /// Requests in flight of `fio`.
 const DISK_DEPTH: usize = 8;
 /// Writes in flight.
-const WRITE_DEPTH: usize = 4;
+const WRITE_DEPTH: usize = 8;
 /// The large file beside short ones.
 const LARGE_BYTES: u64 = 1_000_000_000;
 /// Bytes that are read of files of one length altogether.
@@ -81,10 +83,10 @@ fn waited_for(queue: &mut Queue<'_, Vec<u8>>) -> Result<Option<Vec<u8>>, BenchEr
 }
 
 /// Reads a part from its first byte to its last, one request after the other; from before the open on, in seconds.
-fn read(made: &Made<'_>, (from, to): (u64, u64)) -> Result<f64, BenchError> {
-    let mut buffer = vec![0; BLOCK];
+fn read(made: &Made<'_>, (from, to): (u64, u64), block: usize) -> Result<f64, BenchError> {
+    let mut buffer = vec![0; block];
     let begun = Instant::now();
-    let file = BulkFile::open(made.opening(Options::READ, BLOCK as u64)?).map_err(failed)?;
+    let file = BulkFile::open(made.opening(Options::READ, block as u64)?).map_err(failed)?;
     let mut offset = from;
     while offset < to {
         let length = file.read_at(&mut buffer, offset).map_err(failed)?;
@@ -124,7 +126,7 @@ pub(super) fn cold_read(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError
         || least(&file, "read"),
         || {
             home.forget()?;
-            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES))? / 1e6)
+            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES), BLOCK)? / 1e6)
         },
     )
 }
@@ -153,14 +155,14 @@ pub(super) fn several(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
             home.forget()?;
-            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES))? / 1e6)
+            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES), BLOCK)? / 1e6)
         },
         || {
             home.forget()?;
             let begun = Instant::now();
             in_parallel(clients as usize, |client| {
                 let from = client as u64 * part;
-                read(made, (from, (from + part).min(FILE_BYTES))).map(drop)
+                read(made, (from, (from + part).min(FILE_BYTES)), BLOCK).map(drop)
             })?;
             Ok(FILE_BYTES as f64 / begun.elapsed().as_secs_f64() / 1e6)
         },
@@ -181,13 +183,13 @@ pub(super) fn by_size(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
             home.forget()?;
-            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES))? / 1e6)
+            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES), BLOCK)? / 1e6)
         },
         || {
             home.forget()?;
             let mut seconds = 0.0;
             for file in &files {
-                seconds += read(file, (0, bytes))?;
+                seconds += read(file, (0, bytes), SHORT_BLOCK)?;
             }
             Ok((count * bytes) as f64 / seconds / 1e6)
         },
