@@ -94,11 +94,21 @@ pub struct BulkCopyArguments {
     /// How long a server is waited for that is away: 90s, 10m.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub patience: Duration,
+    /// What to copy, and at last where to: into that, if it is a directory.
+    #[arg(required = true, value_name = "SOURCE... DESTINATION")]
+    places: Vec<String>,
+}
+
+impl BulkCopyArguments {
     /// What to copy.
-    #[arg(required = true)]
-    pub sources: Vec<String>,
-    /// Where to: into it, if it is a directory.
-    pub destination: String,
+    pub fn sources(&self) -> &[String] {
+        self.places.split_last().map_or(&[], |(_, sources)| sources)
+    }
+
+    /// Where to.
+    pub fn destination(&self) -> &str {
+        self.places.last().map_or("", String::as_str)
+    }
 }
 
 /// `nasd bulk play`.

@@ -42,23 +42,23 @@ struct Plan {
 /// The first that can't be copied, by name; what was copied before stays.
 pub fn get(copying: &Copying<'_>) -> Outcome {
     let arguments = copying.arguments;
-    let destination = match Place::parse(&arguments.destination)? {
+    let destination = match Place::parse(arguments.destination())? {
         Place::Local(path) => Some(path),
         Place::Standard => None,
         _ => {
             return Err(format!(
                 "bulk get copies to this machine, where {} is not: bulk put copies to a server",
-                arguments.destination
+                arguments.destination()
             )
             .into());
         }
     };
     let is_into = destination.as_deref().is_some_and(Path::is_dir);
-    if arguments.sources.len() > 1 && destination.is_some() && !is_into {
-        let what = &arguments.destination;
+    if arguments.sources().len() > 1 && destination.is_some() && !is_into {
+        let what = arguments.destination();
         return Err(format!("{what} is no directory, so only one source can go there").into());
     }
-    for source in &arguments.sources {
+    for source in arguments.sources() {
         let place = Place::parse(source)?;
         if place.is_here() {
             return Err(format!(

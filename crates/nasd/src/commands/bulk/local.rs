@@ -41,7 +41,8 @@ impl Pending {
             return Ok(Pending { file: file.into(), target, name: None, is_passing: true });
         }
         let name = directory.join(passing_name(target)?);
-        let file = create(&name, OpenOptions::new().create_new(true))?;
+        let file = create(&name, OpenOptions::new().create_new(true));
+        let file = file.map_err(|error| failed(target, &error))?;
         Ok(Pending { file, target: target.to_owned(), name: Some(name), is_passing: true })
     }
 
@@ -50,7 +51,8 @@ impl Pending {
     /// # Errors
     /// The system's.
     pub fn staying(target: &Path, name: PathBuf) -> Result<Pending, Failure> {
-        let file = create(&name, OpenOptions::new().create(true).truncate(false))?;
+        let file = create(&name, OpenOptions::new().create(true).truncate(false));
+        let file = file.map_err(|error| failed(&name, &error))?;
         Ok(Pending { file, target: target.to_owned(), name: Some(name), is_passing: false })
     }
 
@@ -130,9 +132,8 @@ fn set_facts(file: &File, facts: &Facts) -> io::Result<()> {
     Ok(())
 }
 
-fn create(name: &Path, options: &mut OpenOptions) -> Result<File, Failure> {
-    let file = options.read(true).write(true).mode(0o600).open(name);
-    file.map_err(|error| failed(name, &error))
+fn create(name: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    options.read(true).write(true).mode(0o600).open(name)
 }
 
 fn directory_of(target: &Path) -> &Path {

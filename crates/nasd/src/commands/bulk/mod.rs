@@ -44,7 +44,14 @@ pub fn run(directory: &Path, command: BulkCommand, as_json: bool) -> Outcome {
         BulkCommand::Get(arguments) => (arguments, get::get),
         BulkCommand::Put(arguments) => (arguments, put::put),
     };
-    if as_json && arguments.destination == "-" {
+    if arguments.sources().is_empty() {
+        return Err(format!(
+            "where is {} to go? Name a source and a destination",
+            arguments.destination()
+        )
+        .into());
+    }
+    if as_json && arguments.destination() == "-" {
         return Err(
             "--json prints to the standard output, where the file goes: leave one of them away"
                 .into(),

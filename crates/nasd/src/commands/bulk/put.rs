@@ -36,16 +36,16 @@ struct Wanted {
 /// The first that can't be copied, by name; what was copied before stays.
 pub fn put(copying: &Copying<'_>) -> Outcome {
     let arguments = copying.arguments;
-    let place = Place::parse(&arguments.destination)?;
+    let place = Place::parse(arguments.destination())?;
     if place.is_here() {
-        let what = &arguments.destination;
+        let what = arguments.destination();
         return Err(format!(
             "bulk put copies to a server, and {what} is of this machine: bulk get copies to that"
         )
         .into());
     }
     let mut sources = Vec::new();
-    for source in &arguments.sources {
+    for source in arguments.sources() {
         match Place::parse(source)? {
             here @ (Place::Local(_) | Place::Standard) => sources.push(here),
             _ => {
@@ -66,7 +66,7 @@ pub fn put(copying: &Copying<'_>) -> Outcome {
         )
         .into());
     }
-    if !is_into && arguments.destination.ends_with('/') {
+    if !is_into && arguments.destination().ends_with('/') {
         return Err(
             format!("{}: there is no such directory; make it first", remote.called(&path)).into()
         );
