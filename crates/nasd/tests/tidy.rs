@@ -27,7 +27,7 @@ const RINGS: &[(u32, &[&str])] = &[
     (2, &["store", "check"]),
     (3, &["bulk", "drive", "client", "manager", "stripe"]),
     (4, &["clerk"]),
-    (5, &["cell", "mount", "smas"]),
+    (5, &["cell", "mount", "preload", "smas"]),
     (6, &["bench", "hosts", "nasd", "simulation"]),
 ];
 

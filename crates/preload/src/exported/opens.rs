@@ -1,0 +1,225 @@
+//! Opening files: those that are opened past all caches may be mapped.
+//!
+//! `open`, `openat` and `fcntl` are variadic in C, which can't be told in stable Rust. Here they have one more argument that is always
+//! there: on x86-64 and on 64-bit ARM with Linux the caller puts an integer into the same register in both cases. Where it passes
+//! none, what is in the register is not looked at. (`creat` has no flags: what it opens is never mapped.)
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use libc::mode_t;
+use rustix::fs::FileType;
+
+use crate::error::PreloadError;
+use crate::grant::{Mount, is_of_a_stranger};
+use crate::map::{self, Rule};
+use crate::mapped::{Mapped, Seen};
+use crate::origin::Origin;
+use crate::served::{self, Served};
+use crate::verify::{Identity, Manner};
+use crate::{config, hook, location, real, table};
+
+/// Flags with which nothing is mapped: what is written goes to the end, or it is no file.
+const NEVER: c_int = libc::O_APPEND | libc::O_PATH | libc::O_DIRECTORY;
+
+/// What is opened, and how.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+}
+
+impl Asked {
+    fn new(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Asked {
+        let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+        // Else it may be anything.
+        Asked { at, path, flags, mode: if makes { mode } else { 0 } }
+    }
+
+    fn may_be_mapped(&self) -> bool {
+        self.flags & libc::O_DIRECT != 0
+            && (self.flags & NEVER == 0 || self.flags & libc::O_TMPFILE == libc::O_TMPFILE)
+            && self.flags & libc::O_APPEND == 0
+    }
+}
+
+/// Opens something, and maps it if that can be.
+///
+/// # Safety
+///
+/// As `openat(2)`.
+unsafe fn open_any(asked: Asked, ordinary: impl Fn() -> c_int) -> c_int {
+    if !asked.may_be_mapped() {
+        return ordinary();
+    }
+    let told = hook::within(|| {
+        let rules = config::get().map_or(&[][..], |config| &config.rules);
+        // SAFETY: the caller says so.
+        let path = match rules {
+            [] => None,
+            _ => unsafe { location::absolute(asked.at, asked.path) },
+        };
+        let rule = path.as_deref().and_then(|path| map::find(rules, path));
+        match rule {
+            Some((rule, below)) if !served::is_here(rule) => {
+                open_afar(rule, below, asked).map(Some)
+            }
+            rule => {
+                let fd = ordinary();
+                if fd < 0 {
+                    // With the number that says why.
+                    return Err(rustix::io::Errno::from_raw_os_error(crate::error::errno()).into());
+                }
+                map_opened(fd, rule, asked);
+                Ok(Some(fd))
+            }
+        }
+    });
+    told.unwrap_or_else(ordinary)
+}
+
+/// Opens a file that is not here.
+fn open_afar(rule: &Rule, below: &[u8], asked: Asked) -> Result<c_int, PreloadError> {
+    let shown = || format!("{} of {}", String::from_utf8_lossy(below), rule.address);
+    let opened =
+        Served::afar(rule, below, (asked.flags, asked.mode)).and_then(|(served, place)| {
+            let fd = place.as_raw_fd();
+            let (identity, _) = Identity::of(fd)?;
+            let seen = Seen { identity, manner: Manner::of(fd)? };
+            let mapped = Mapped::open(fd, Arc::new(served), seen, how(asked.flags))?;
+            Ok((mapped, place))
+        });
+    let opened = opened.inspect_err(|error| {
+        config::say(|| format!("{}: not opened: {error}", shown()));
+    });
+    let (mapped, place) = opened?;
+    config::say(|| format!("{}: mapped, and nothing of it is here", shown()));
+    let fd = served::handed(place);
+    table::insert(fd, Arc::new(mapped));
+    Ok(fd)
+}
+
+/// The access that was asked for, and whether writes are to be durable.
+fn how(flags: c_int) -> ((bool, bool), bool) {
+    let access = flags & libc::O_ACCMODE;
+    let access = (access != libc::O_WRONLY, access == libc::O_WRONLY || access == libc::O_RDWR);
+    (access, flags & (libc::O_SYNC | libc::O_DSYNC) != 0)
+}
+
+/// Maps what was opened, if that can be.
+fn map_opened(fd: c_int, rule: Option<(&Rule, &[u8])>, asked: Asked) {
+    let shown = || {
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        link.display().to_string()
+    };
+    match try_to_map(fd, rule, asked) {
+        Ok(Some(mapped)) => {
+            config::say(|| format!("{}: mapped", shown()));
+            table::insert(fd, Arc::new(mapped));
+        }
+        Ok(None) => {}
+        Err(error) if is_of_a_stranger(&error) => {}
+        Err(error) => config::say(|| format!("{}: not mapped: {error}", shown())),
+    }
+}
+
+fn try_to_map(
+    fd: c_int,
+    rule: Option<(&Rule, &[u8])>,
+    asked: Asked,
+) -> Result<Option<Mapped>, PreloadError> {
+    let (identity, kind) = Identity::of(fd)?;
+    let manner = Manner::of(fd)?;
+    if kind != FileType::RegularFile || !manner.is_direct() {
+        return Ok(None);
+    }
+    let origin: Arc<dyn Origin> = match rule {
+        Some((rule, below)) => Arc::new(Served::here(rule, below, asked.flags)),
+        None => match Mount::of(fd, manner) {
+            Some(mount) => Arc::new(mount),
+            None => return Ok(None),
+        },
+    };
+    let (_, durable) = how(asked.flags);
+    // What drives have written is durable, and what is here is the kernel's to make so.
+    let durable = durable && rule.is_some();
+    Mapped::open(fd, origin, Seen { identity, manner }, (manner.access(), durable)).map(Some)
+}
+
+macro_rules! opens {
+    ($($name:ident)*) => {$(
+        /// As in C.
+        ///
+        /// # Safety
+        ///
+        /// As in C.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            let asked = Asked::new(libc::AT_FDCWD, path, flags, mode);
+            // SAFETY: the caller answers for it.
+            unsafe { open_any(asked, || real::$name(path, flags, asked.mode)) }
+        }
+    )*};
+}
+
+macro_rules! opens_at {
+    ($($name:ident)*) => {$(
+        /// As in C.
+        ///
+        /// # Safety
+        ///
+        /// As in C.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(
+            at: c_int,
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
+            let asked = Asked::new(at, path, flags, mode);
+            // SAFETY: the caller answers for it.
+            unsafe { open_any(asked, || real::$name(at, path, flags, asked.mode)) }
+        }
+    )*};
+}
+
+/// Those that check that no mode is needed.
+macro_rules! checked_opens {
+    ($($name:ident)*) => {$(
+        /// As in C.
+        ///
+        /// # Safety
+        ///
+        /// As in C.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
+            let asked = Asked::new(libc::AT_FDCWD, path, flags, 0);
+            // SAFETY: the caller answers for it.
+            unsafe { open_any(asked, || real::$name(path, flags)) }
+        }
+    )*};
+}
+
+macro_rules! checked_opens_at {
+    ($($name:ident)*) => {$(
+        /// As in C.
+        ///
+        /// # Safety
+        ///
+        /// As in C.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(at: c_int, path: *const c_char, flags: c_int) -> c_int {
+            let asked = Asked::new(at, path, flags, 0);
+            // SAFETY: the caller answers for it.
+            unsafe { open_any(asked, || real::$name(at, path, flags)) }
+        }
+    )*};
+}
+
+opens! { open open64 }
+opens_at! { openat openat64 }
+checked_opens! { __open_2 __open64_2 }
+checked_opens_at! { __openat_2 __openat64_2 }

@@ -1,0 +1,22 @@
+//! Where a file's authority comes from, and what there is behind the descriptor that a program has.
+
+use std::ffi::c_int;
+
+use nasd_protocol::bulk_desk::FileFacts;
+use service::client::StripedFile;
+
+use crate::error::PreloadError;
+
+/// Who says where a file's bytes are, and lets them be had.
+pub(crate) trait Origin: Send + Sync {
+    /// Opens it at its servers, by a new authority.
+    fn open(&self, fd: c_int) -> Result<StripedFile, PreloadError>;
+
+    /// Tells whoever else knows the file that it was changed.
+    fn tell_changed(&self, fd: c_int);
+
+    /// How the file was when it was opened, where the descriptor is not of the file itself, but holds its place.
+    fn stand_in(&self) -> Option<FileFacts> {
+        None
+    }
+}
