@@ -141,6 +141,13 @@ pub(crate) fn set_errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
+/// Why the C library's function has failed that was called last.
+pub(crate) fn last_error() -> Errno {
+    // Others are none that the kernel has.
+    let number = Some(errno()).filter(|number| (1..4096).contains(number));
+    Errno::from_raw_os_error(number.unwrap_or(libc::EIO))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

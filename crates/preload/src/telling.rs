@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_ulong};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::error::{errno, set_errno};
+use crate::error::{errno, last_error, set_errno};
 
 /// Bytes of the request and of its answer.
 pub(crate) const BYTES: usize = 16_000;
@@ -24,9 +24,9 @@ pub(crate) fn grant(fd: c_int, wanted: u32) -> Result<Zeroizing<Vec<u8>>, Errno>
     let before = errno();
     // SAFETY: the request says how many bytes there are.
     let told = unsafe { libc::ioctl(fd, GRANT, bytes.as_mut_ptr()) };
-    let error = Errno::from_raw_os_error(errno());
+    let failed = (told < 0).then(last_error);
     set_errno(before);
-    if told < 0 {
+    if let Some(error) = failed {
         return Err(error);
     }
     text(&bytes).map(|text| Zeroizing::new(text.to_vec())).ok_or(Errno::PROTO)

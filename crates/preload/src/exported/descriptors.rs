@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use libc::FILE;
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use crate::error::set_errno;
+use crate::error::{last_error, set_errno};
 use crate::verify::borrowed;
 use crate::{guard, hook, own, process, real, table};
 
@@ -166,7 +166,7 @@ fn close_all(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
         for (first, last) in own::gaps(first, last) {
             // SAFETY: it touches no memory.
             if unsafe { real::close_range(first, last, flags) } != 0 {
-                return Err(rustix::io::Errno::from_raw_os_error(crate::error::errno()).into());
+                return Err(last_error().into());
             }
         }
         Ok(Some(0))

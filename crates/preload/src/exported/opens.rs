@@ -6,12 +6,13 @@
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use libc::mode_t;
 use rustix::fs::FileType;
 
-use crate::error::PreloadError;
+use crate::error::{PreloadError, last_error};
 use crate::grant::{Mount, is_of_a_stranger};
 use crate::map::{self, Rule};
 use crate::mapped::{Mapped, Seen};
@@ -71,7 +72,7 @@ unsafe fn open_any(asked: Asked, ordinary: impl Fn() -> c_int) -> c_int {
                 let fd = ordinary();
                 if fd < 0 {
                     // With the number that says why.
-                    return Err(rustix::io::Errno::from_raw_os_error(crate::error::errno()).into());
+                    return Err(last_error().into());
                 }
                 map_opened(fd, rule, asked);
                 Ok(Some(fd))
@@ -115,7 +116,9 @@ fn map_opened(fd: c_int, rule: Option<(&Rule, &[u8])>, asked: Asked) {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
         link.display().to_string()
     };
-    match try_to_map(fd, rule, asked) {
+    // What is open is the program's, whatever happens here.
+    let told = catch_unwind(AssertUnwindSafe(|| try_to_map(fd, rule, asked)));
+    match told.unwrap_or(Err(PreloadError::Broken)) {
         Ok(Some(mapped)) => {
             config::say(|| format!("{}: mapped", shown()));
             table::insert(fd, Arc::new(mapped));

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, off_t, size_t, ssize_t};
 use rustix::fs::SeekFrom;
 
-use crate::error::PreloadError;
+use crate::error::{PreloadError, last_error};
 use crate::mapped::{Mapped, Outcome};
 use crate::parts::{listed, one};
 use crate::verify::borrowed;
@@ -314,7 +314,7 @@ fn seek(fd: c_int, offset: off_t, whence: c_int, file: &Mapped) -> Outcome<off_t
     // SAFETY: nothing of the program's memory is touched.
     match unsafe { real::lseek(fd, offset, whence) } {
         to if to >= 0 => Ok(Some(to)),
-        _ => Err(rustix::io::Errno::from_raw_os_error(crate::error::errno()).into()),
+        _ => Err(last_error().into()),
     }
 }
 
