@@ -3,7 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, size_t, ssize_t};
-use rustix::fs::SeekFrom;
+use rustix::fs::{AtFlags, StatxFlags, statx as statx_of};
+use rustix::io::Errno;
 
 use crate::error::{PreloadError, last_error};
 use crate::mapped::{Mapped, Outcome};
@@ -279,38 +280,46 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
     }
 }
 
-/// Where the program goes in a file that is not here.
-fn seek_afar(fd: c_int, offset: off_t, whence: c_int, file: &Mapped) -> Outcome<off_t> {
+/// Where a program wants to go in a file, where the kernel can't know it.
+fn place(fd: c_int, offset: off_t, whence: c_int, file: &Mapped) -> Outcome<u64> {
+    let is_here = file.stand_in().is_none();
     let to = match whence {
-        libc::SEEK_SET | libc::SEEK_CUR => return Ok(None),
-        libc::SEEK_END => file.size(fd)?.checked_add_signed(offset),
-        libc::SEEK_DATA | libc::SEEK_HOLE => {
-            let (size, at) = (file.size(fd)?, u64::try_from(offset).unwrap_or(u64::MAX));
+        libc::SEEK_END => size(fd, file)?.checked_add_signed(offset),
+        libc::SEEK_DATA | libc::SEEK_HOLE if !is_here => {
+            let (size, at) = (size(fd, file)?, u64::try_from(offset).unwrap_or(u64::MAX));
             if at >= size {
                 return Err(PreloadError::BehindEnd);
             }
             Some(if whence == libc::SEEK_DATA { at } else { size })
         }
-        _ => None,
+        _ => return Ok(None),
     };
-    let to = to.ok_or(PreloadError::Argument("there is no such place in a file"))?;
-    match borrowed(fd) {
-        Some(fd) => Ok(off_t::try_from(rustix::fs::seek(fd, SeekFrom::Start(to))?).ok()),
-        None => Ok(None),
+    to.map(Some).ok_or(PreloadError::Argument("there is no such place in a file"))
+}
+
+/// The length, of those who know it: what the kernel remembers may be older, even if it asks them.
+fn size(fd: c_int, file: &Mapped) -> Result<u64, PreloadError> {
+    if file.stand_in().is_some() {
+        return file.size(fd);
     }
+    let descriptor = borrowed(fd).ok_or(Errno::BADF)?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    Ok(statx_of(descriptor, "", flags, StatxFlags::SIZE)?.stx_size)
 }
 
 /// Goes somewhere in a mapped file, when nobody else does.
 fn seek(fd: c_int, offset: off_t, whence: c_int, file: &Mapped) -> Outcome<off_t> {
     let _held = file.hold_position();
-    if file.stand_in().is_some()
-        && let Some(to) = seek_afar(fd, offset, whence, file)?
-    {
-        return Ok(Some(to));
-    }
     if !matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
         file.tell_changed(fd);
     }
+    let (offset, whence) = match place(fd, offset, whence, file)? {
+        Some(to) => {
+            let wrong = |_| PreloadError::Argument("no file is so long");
+            (off_t::try_from(to).map_err(wrong)?, libc::SEEK_SET)
+        }
+        None => (offset, whence),
+    };
     // SAFETY: nothing of the program's memory is touched.
     match unsafe { real::lseek(fd, offset, whence) } {
         to if to >= 0 => Ok(Some(to)),
