@@ -22,6 +22,7 @@ mod mapped;
 mod origin;
 mod own;
 mod parts;
+mod pool;
 mod process;
 mod real;
 mod served;

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::iovec;
 use nasd_protocol::bulk_desk::FileFacts;
-use rustix::fs::SeekFrom;
+use rustix::fs::{AtFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
 use service::client::{BulkError, StripedFile};
 
 use crate::config::say;
@@ -298,6 +299,17 @@ impl Mapped {
             true => Err(PreloadError::Lost),
             false => Ok(()),
         }
+    }
+
+    /// The length, of those who know it: what the kernel remembers may be older, even if it asks them.
+    pub(crate) fn length(&self, fd: c_int) -> Result<u64, PreloadError> {
+        if self.stand_in().is_some() {
+            return self.size(fd);
+        }
+        self.tell_changed(fd);
+        let descriptor = borrowed(fd).ok_or(Errno::BADF)?;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        Ok(rustix::fs::statx(descriptor, "", flags, StatxFlags::SIZE)?.stx_size)
     }
 
     /// The length at the servers.

@@ -13,6 +13,9 @@ use libc::{
 
 use crate::error::set_errno;
 
+/// What a thread begins with.
+pub(crate) type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+
 /// What a function answers that has failed.
 pub(crate) trait Failed {
     const FAILED: Self;
@@ -123,6 +126,12 @@ functions! {
     splice(
         from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, count: size_t, flags: c_uint
     ) -> ssize_t;
+    pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        start: Start,
+        argument: *mut c_void
+    ) -> c_int;
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
     execvp(path: *const c_char, arguments: *const *const c_char) -> c_int;

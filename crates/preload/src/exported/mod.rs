@@ -7,8 +7,9 @@
 mod descriptors;
 mod lengths;
 mod looks;
-mod opens;
+pub(crate) mod opens;
 mod programs;
+mod threads;
 mod transfers;
 
 pub use descriptors::*;
@@ -16,4 +17,5 @@ pub use lengths::*;
 pub use looks::*;
 pub use opens::*;
 pub use programs::*;
+pub use threads::*;
 pub use transfers::*;

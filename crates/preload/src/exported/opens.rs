@@ -57,16 +57,11 @@ unsafe fn open_any(asked: Asked, ordinary: impl Fn() -> c_int) -> c_int {
         return ordinary();
     }
     let told = hook::within(|| {
-        let rules = config::get().map_or(&[][..], |config| &config.rules);
         // SAFETY: the caller says so.
-        let path = match rules {
-            [] => None,
-            _ => unsafe { location::absolute(asked.at, asked.path) },
-        };
-        let rule = path.as_deref().and_then(|path| map::find(rules, path));
-        match rule {
+        let place = unsafe { Place::of(asked) };
+        match place.rule() {
             Some((rule, below)) if !served::is_here(rule) => {
-                open_afar(rule, below, asked).map(Some)
+                open_afar(rule, below, asked).map(|(fd, _)| Some(fd))
             }
             rule => {
                 let fd = ordinary();
@@ -82,8 +77,79 @@ unsafe fn open_any(asked: Asked, ordinary: impl Fn() -> c_int) -> c_int {
     told.unwrap_or_else(ordinary)
 }
 
+/// Opens something for a program that wants it mapped or not at all.
+///
+/// # Safety
+///
+/// As `open(2)`.
+pub(crate) unsafe fn open_mapped(
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> Result<(c_int, Arc<Mapped>), PreloadError> {
+    let asked = Asked::new(libc::AT_FDCWD, path, flags | libc::O_DIRECT | libc::O_CLOEXEC, mode);
+    if !asked.may_be_mapped() {
+        return Err(PreloadError::Argument("nothing is appended, and directories are not opened"));
+    }
+    // SAFETY: the caller says so.
+    let place = unsafe { Place::of(asked) };
+    let rule = match place.rule() {
+        Some((rule, below)) if !served::is_here(rule) => return open_afar(rule, below, asked),
+        rule => rule,
+    };
+    // SAFETY: the caller says so.
+    let fd = unsafe { real::open(path, asked.flags, asked.mode) };
+    if fd < 0 {
+        return Err(last_error().into());
+    }
+    let mapped = try_to_map(fd, rule, asked).and_then(|mapped| {
+        mapped.ok_or(PreloadError::Unsupported("it is no file of a mount, or of NASD_BULK_MAP"))
+    });
+    match mapped {
+        Ok(mapped) => {
+            let mapped = Arc::new(mapped);
+            table::insert(fd, Arc::clone(&mapped));
+            Ok((fd, mapped))
+        }
+        Err(error) => {
+            // SAFETY: nobody else knows of it.
+            unsafe { real::close(fd) };
+            Err(error)
+        }
+    }
+}
+
+/// What `NASD_BULK_MAP` says of a path.
+struct Place {
+    path: Option<Vec<u8>>,
+}
+
+impl Place {
+    unsafe fn of(asked: Asked) -> Place {
+        // Nobody asks where it leads if nothing leads anywhere.
+        let path = match rules() {
+            [] => None,
+            // SAFETY: the caller answers for it.
+            _ => unsafe { location::absolute(asked.at, asked.path) },
+        };
+        Place { path }
+    }
+
+    fn rule(&self) -> Option<(&'static Rule, &[u8])> {
+        map::find(rules(), self.path.as_deref()?)
+    }
+}
+
+fn rules() -> &'static [Rule] {
+    config::get().map_or(&[][..], |config| &config.rules)
+}
+
 /// Opens a file that is not here.
-fn open_afar(rule: &Rule, below: &[u8], asked: Asked) -> Result<c_int, PreloadError> {
+fn open_afar(
+    rule: &Rule,
+    below: &[u8],
+    asked: Asked,
+) -> Result<(c_int, Arc<Mapped>), PreloadError> {
     let shown = || format!("{} of {}", String::from_utf8_lossy(below), rule.address);
     let opened =
         Served::afar(rule, below, (asked.flags, asked.mode)).and_then(|(served, place)| {
@@ -98,9 +164,9 @@ fn open_afar(rule: &Rule, below: &[u8], asked: Asked) -> Result<c_int, PreloadEr
     });
     let (mapped, place) = opened?;
     config::say(|| format!("{}: mapped, and nothing of it is here", shown()));
-    let fd = served::handed(place);
-    table::insert(fd, Arc::new(mapped));
-    Ok(fd)
+    let (fd, mapped) = (served::handed(place), Arc::new(mapped));
+    table::insert(fd, Arc::clone(&mapped));
+    Ok((fd, mapped))
 }
 
 /// The access that was asked for, and whether writes are to be durable.

@@ -3,13 +3,10 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, size_t, ssize_t};
-use rustix::fs::{AtFlags, StatxFlags, statx as statx_of};
-use rustix::io::Errno;
 
 use crate::error::{PreloadError, last_error};
 use crate::mapped::{Mapped, Outcome};
 use crate::parts::{listed, one};
-use crate::verify::borrowed;
 use crate::{guard, hook, own, real};
 
 /// Wishes for a transfer that need nothing: drives write durably, and what is asked for is fetched at once.
@@ -284,9 +281,9 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
 fn place(fd: c_int, offset: off_t, whence: c_int, file: &Mapped) -> Outcome<u64> {
     let is_here = file.stand_in().is_none();
     let to = match whence {
-        libc::SEEK_END => size(fd, file)?.checked_add_signed(offset),
+        libc::SEEK_END => file.length(fd)?.checked_add_signed(offset),
         libc::SEEK_DATA | libc::SEEK_HOLE if !is_here => {
-            let (size, at) = (size(fd, file)?, u64::try_from(offset).unwrap_or(u64::MAX));
+            let (size, at) = (file.length(fd)?, u64::try_from(offset).unwrap_or(u64::MAX));
             if at >= size {
                 return Err(PreloadError::BehindEnd);
             }
@@ -295,16 +292,6 @@ fn place(fd: c_int, offset: off_t, whence: c_int, file: &Mapped) -> Outcome<u64>
         _ => return Ok(None),
     };
     to.map(Some).ok_or(PreloadError::Argument("there is no such place in a file"))
-}
-
-/// The length, of those who know it: what the kernel remembers may be older, even if it asks them.
-fn size(fd: c_int, file: &Mapped) -> Result<u64, PreloadError> {
-    if file.stand_in().is_some() {
-        return file.size(fd);
-    }
-    let descriptor = borrowed(fd).ok_or(Errno::BADF)?;
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    Ok(statx_of(descriptor, "", flags, StatxFlags::SIZE)?.stx_size)
 }
 
 /// Goes somewhere in a mapped file, when nobody else does.
