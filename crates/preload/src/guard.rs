@@ -16,7 +16,7 @@ pub(crate) struct Guard(PhantomData<*const ()>);
 impl Guard {
     /// Enters; nothing if the thread was inside.
     pub(crate) fn enter() -> Option<Guard> {
-        INSIDE.with(|inside| (!inside.replace(true)).then_some(Guard(PhantomData)))
+        INSIDE.with(|inside| (!inside.replace(true)).then(|| Guard(PhantomData)))
     }
 }
 

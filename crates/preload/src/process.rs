@@ -45,15 +45,12 @@ thread_local! {
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = at_start;
 
-#[cfg(not(test))]
+#[cfg_attr(test, allow(dead_code, reason = "a test program is left as it is"))]
 extern "C" fn at_start() {
     let Some(_guard) = Guard::enter() else { return };
     // Whoever does not want to know is told nothing, wherever it comes from.
-    let usual = std::panic::take_hook();
     config::read();
-    if config::get().is_some_and(|config| config.debug) {
-        std::panic::set_hook(usual);
-    } else {
+    if !config::get().is_some_and(|config| config.debug) {
         std::panic::set_hook(Box::new(|_| {}));
     }
     begin();

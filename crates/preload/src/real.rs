@@ -2,7 +2,7 @@
 //!
 //! Each is looked for when it is called first, not at the start: other libraries' constructors may call them before this one's.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -105,6 +105,7 @@ functions! {
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
     fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
+    ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     closefrom(first: c_int) -> ();

@@ -1,6 +1,6 @@
 //! Descriptors: more of them for a file, and fewer.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_ulong};
 
 use libc::FILE;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -138,6 +138,21 @@ macro_rules! controls {
 }
 
 controls! { fcntl fcntl64 }
+
+/// As in C: the other way to have a descriptor stay open in other programs.
+///
+/// # Safety
+///
+/// As in C.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let told = match request {
+        libc::FIONCLEX => hook::mapped(fd, |file| Ok(file.stand_in().map(|_| 0))),
+        _ => None,
+    };
+    // SAFETY: the caller answers for it.
+    told.unwrap_or_else(|| unsafe { real::ioctl(fd, request, argument) })
+}
 
 /// As in C.
 ///
