@@ -22,18 +22,21 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 HELPERDIR ?= /sbin
 BINARY ?= target/release/nasd
 LIBRARY ?= target/release/libsmas.so
+BULK_LIBRARY ?= target/release/libnasd_bulk.so
 UNITS = nasd@.service nasd-drive@.service nasd-manager.service
 COMPLETIONS = $(PREFIX)/share/bash-completion/completions/nasd \
 	$(PREFIX)/share/zsh/site-functions/_nasd $(PREFIX)/share/fish/vendor_completions.d/nasd.fish
 
-# The program, its man pages, completions, systemd units, what mount(8) calls, and the library for C programs.
-install: $(BINARY) $(LIBRARY)
+# The program, its man pages, completions, systemd units, what mount(8) calls, and the libraries.
+install: $(BINARY) $(LIBRARY) $(BULK_LIBRARY)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(INCLUDEDIR) $(MANDIR)/man1 $(MANDIR)/man8 $(UNITDIR) \
 		$(HELPERDIR) $(dir $(COMPLETIONS)))
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/nasd
 	install -m 755 $(LIBRARY) $(DESTDIR)$(LIBDIR)/libsmas.so.1
 	ln -sf libsmas.so.1 $(DESTDIR)$(LIBDIR)/libsmas.so
 	install -m 644 crates/smas/include/smas.h $(DESTDIR)$(INCLUDEDIR)/smas.h
+	install -m 755 $(BULK_LIBRARY) $(DESTDIR)$(LIBDIR)/libnasd_bulk.so
+	install -m 644 crates/preload/include/nasd_bulk.h $(DESTDIR)$(INCLUDEDIR)/nasd_bulk.h
 	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; $(BINARY) man --dir "$$pages"; \
 		install -m 644 "$$pages"/*.1 $(DESTDIR)$(MANDIR)/man1; \
 		install -m 644 "$$pages"/*.8 $(DESTDIR)$(MANDIR)/man8
@@ -47,6 +50,7 @@ install: $(BINARY) $(LIBRARY)
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(BINDIR)/nasd $(LIBDIR)/libsmas.so $(LIBDIR)/libsmas.so.1 $(INCLUDEDIR)/smas.h \
+		$(LIBDIR)/libnasd_bulk.so $(INCLUDEDIR)/nasd_bulk.h \
 		$(HELPERDIR)/mount.fuse.nasd $(HELPERDIR)/umount.fuse.nasd $(COMPLETIONS) $(addprefix $(UNITDIR)/,$(UNITS)) \
 		$(MANDIR)/man1/nasd.1 $(MANDIR)/man8/mount.fuse.nasd.8 $(MANDIR)/man8/umount.fuse.nasd.8)
 	rm -f $(DESTDIR)$(MANDIR)/man1/nasd-*.1
@@ -60,6 +64,9 @@ target/release/nasd: FORCE
 
 target/release/libsmas.so: FORCE
 	if { $(MAY_BUILD); } || [ ! -e $@ ]; then cargo build --release --locked -p nasd-smas; fi
+
+target/release/libnasd_bulk.so: FORCE
+	if { $(MAY_BUILD); } || [ ! -e $@ ]; then cargo build --release --locked -p nasd-preload; fi
 
 # Every row beside its limit, measured in the same run.
 bench: deps

@@ -22,7 +22,9 @@ fn install(destination: &Path) {
     make.arg(format!("DESTDIR={}", destination.display()));
     let program = Path::new(env!("CARGO_BIN_EXE_nasd"));
     make.arg(format!("BINARY={}", program.display()));
-    make.arg(format!("LIBRARY={}/libsmas.so", support::library_directory().display()));
+    let libraries = support::library_directory();
+    make.arg(format!("LIBRARY={}/libsmas.so", libraries.display()));
+    make.arg(format!("BULK_LIBRARY={}/libnasd_bulk.so", libraries.display()));
     let output = finish(make);
     assert!(output.status.success(), "{}", text(&output));
 }
@@ -37,6 +39,8 @@ fn an_installation_has_every_part_and_leaves_nothing_behind() {
         "usr/lib/libsmas.so.1",
         "usr/lib/libsmas.so",
         "usr/include/smas.h",
+        "usr/lib/libnasd_bulk.so",
+        "usr/include/nasd_bulk.h",
         "usr/share/man/man1/nasd.1",
         "usr/share/man/man1/nasd-drive-serve.1",
         "usr/share/man/man8/mount.fuse.nasd.8",

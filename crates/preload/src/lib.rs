@@ -30,4 +30,6 @@ mod table;
 mod telling;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod verify;

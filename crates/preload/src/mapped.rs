@@ -349,6 +349,3 @@ fn write_tail(file: &StripedFile, data: &[u8], at: u64) -> Result<(), PreloadErr
     file.write_at(&whole, at)?;
     Ok(file.set_size(end)?)
 }
-
-#[cfg(test)]
-mod tests;

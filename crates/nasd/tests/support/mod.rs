@@ -25,7 +25,7 @@ pub fn nasd() -> Command {
     command
 }
 
-/// Where cargo has put `libsmas.so`, which it builds with these tests.
+/// Where cargo has put `libsmas.so` and `libnasd_bulk.so`, which it builds with these tests.
 pub fn library_directory() -> std::path::PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_nasd"));
     let target = program.parent().unwrap();

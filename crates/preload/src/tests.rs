@@ -18,9 +18,9 @@ use service::client::StripedFile;
 use service::desk::{Desk, DeskOptions};
 use service::directory::{DirectoryOptions, Surroundings};
 
-use super::{Mapped, Seen};
 use crate::error::PreloadError;
 use crate::map::Rule;
+use crate::mapped::{Mapped, Seen};
 use crate::origin::Origin;
 use crate::parts::one;
 use crate::served::Served;
