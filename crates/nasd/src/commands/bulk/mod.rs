@@ -64,6 +64,9 @@ pub fn run(directory: &Path, command: BulkCommand, as_json: bool) -> Outcome {
     copying.tally.tell(as_json)
 }
 
+/// The other side, and a path there.
+type Reached = (Box<dyn Remote>, Vec<u8>);
+
 /// What a copy needs to know.
 pub struct Copying<'a> {
     /// The cell's directory, if there is a cell.
@@ -74,7 +77,7 @@ pub struct Copying<'a> {
 
 impl Copying<'_> {
     /// Reaches the other side, and tells the path there.
-    fn reach(&self, place: &Place) -> Result<(Box<dyn Remote>, Vec<u8>), Box<dyn Error>> {
+    fn reach(&self, place: &Place) -> Result<Reached, Box<dyn Error>> {
         let BulkCopyArguments { protection, patience, .. } = *self.arguments;
         reach(self.directory, place, (protection, patience))
     }

@@ -14,6 +14,9 @@ use std::thread;
 /// Blocks that are there before they are wanted.
 const AHEAD: usize = 3;
 
+/// Bytes, and where they go.
+type Block = (u64, Vec<u8>);
+
 /// Permission bits of a file that is made of the input.
 const MODE: u32 = 0o644;
 
@@ -156,7 +159,7 @@ fn write_input(
     let block = copying.arguments.block.next_multiple_of(file.alignment());
     let streams = copying.arguments.streams;
     let failure = Mutex::new(None);
-    let (blocks, filled) = sync_channel::<(u64, Vec<u8>)>(usize::from(streams));
+    let (blocks, filled) = sync_channel::<Block>(usize::from(streams));
     let (back, used) = sync_channel::<Vec<u8>>(2 * usize::from(streams) + 1);
     let filled = Mutex::new(filled);
     let read = thread::scope(|scope| {
@@ -190,7 +193,7 @@ fn write_input(
 fn read_input(
     copying: &Copying<'_>,
     block: usize,
-    (blocks, used): (SyncSender<(u64, Vec<u8>)>, &Receiver<Vec<u8>>),
+    (blocks, used): (SyncSender<Block>, &Receiver<Vec<u8>>),
     failure: &Mutex<Option<Failure>>,
 ) -> Result<(u64, Option<blake3::Hasher>), Failure> {
     let mut input = io::stdin().lock();
@@ -221,7 +224,7 @@ fn read_input(
 /// Writes blocks as they come. Who fails still takes what comes, so that nobody waits.
 fn write_on(
     file: &dyn RemoteFile,
-    filled: &Mutex<Receiver<(u64, Vec<u8>)>>,
+    filled: &Mutex<Receiver<Block>>,
     back: &SyncSender<Vec<u8>>,
     failure: &Mutex<Option<Failure>>,
 ) {

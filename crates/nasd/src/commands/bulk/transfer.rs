@@ -9,6 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How often a file is opened again while one part of it is read.
 const MOST_REOPENS: u32 = 8;
 
+/// Does one thing, in memory that the next ones are done in too.
+pub type Work<'a, T> = dyn Fn(T, &mut Vec<u8>) -> Result<(), Failure> + Sync + 'a;
+
+/// Is shown the bytes at an offset.
+pub type Show<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Failure> + 'a;
+
+/// Gives the bytes at an offset.
+pub type Fill<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), Failure> + 'a;
+
 /// Locks what stays whole whoever panics with it.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -21,7 +30,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn each<T: Send>(
     things: impl IntoIterator<Item = T>,
     threads: u16,
-    work: &(dyn Fn(T, &mut Vec<u8>) -> Result<(), Failure> + Sync),
+    work: &Work<'_, T>,
 ) -> Result<(), Failure> {
     let things: VecDeque<T> = things.into_iter().collect();
     let threads = usize::from(threads).min(things.len());
@@ -75,7 +84,7 @@ impl Piece {
         self,
         file: &dyn RemoteFile,
         (memory, hashes): (&mut Vec<u8>, bool),
-        show: &mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>,
+        show: &mut Show<'_>,
     ) -> Result<Option<PartHash>, Failure> {
         let mut lane = file.lane()?;
         let mut hasher = hashes.then(|| self.parts.hasher(self.index));
@@ -103,7 +112,7 @@ impl Piece {
         self,
         file: &dyn RemoteFile,
         (memory, hashes): (&mut Vec<u8>, bool),
-        fill: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Failure>,
+        fill: &mut Fill<'_>,
     ) -> Result<Option<PartHash>, Failure> {
         let mut lane = file.lane()?;
         let mut hasher = hashes.then(|| self.parts.hasher(self.index));
@@ -163,7 +172,7 @@ impl<'a> Reopened<'a> {
         &self,
         piece: Piece,
         (memory, hashes): (&mut Vec<u8>, bool),
-        show: &mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>,
+        show: &mut Show<'_>,
     ) -> Result<Option<PartHash>, Failure> {
         let mut tries = 0;
         loop {
