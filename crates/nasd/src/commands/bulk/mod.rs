@@ -83,12 +83,15 @@ impl Copying<'_> {
     }
 }
 
+/// The other side, and a path there.
+type Reached = (Box<dyn Remote>, Vec<u8>);
+
 /// Reaches the other side by this protection, if any is wanted, and this patience, and tells the path there.
 fn reach(
     directory: &Path,
     place: &Place,
     (protection, patience): (Option<Protection>, Duration),
-) -> Result<(Box<dyn Remote>, Vec<u8>), Box<dyn Error>> {
+) -> Result<Reached, Box<dyn Error>> {
     let bulk = (protection.unwrap_or(Protection::NONE), patience);
     let open_cell = || Cell::open(directory);
     Ok(match place {
