@@ -216,6 +216,48 @@ fn a_server_of_another_name_or_purpose_is_refused() {
     assert!(matches!(error, TlsError::BadCertificate { peer: "server", .. }), "{error}");
 }
 
+/// As a host has it: for client authentication, and without a name of a server.
+fn member(cell: &Authority, name: &str, ends: Option<i32>) -> Files {
+    cell.sign(|parameters| {
+        parameters.subject_alt_names.clear();
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        if let Some(year) = ends {
+            parameters.not_after = date_time_ymd(year, 1, 1);
+        }
+    })
+}
+
+#[test]
+fn a_host_of_the_cell_serves_by_the_certificate_that_it_has() {
+    let cell = Authority::new();
+    let to = |name: Option<&str>| {
+        let files = member(&cell, "user:1000", None);
+        ClientTls::to_host(&files.pem(), name).unwrap()
+    };
+    let server = serve(&member(&cell, "host:tower", None));
+    for name in [None, Some("tower")] {
+        assert_eq!(who(&join(&server, &to(name)).unwrap()).unwrap(), "user:1000");
+    }
+    let other = tls_error(join(&server, &to(Some("castle"))).unwrap_err());
+    assert_eq!(other, TlsError::WrongServer { expected: "castle".to_owned() });
+    // Who asks for the manager does not take a host for it.
+    let manager = member(&cell, "user:1000", None).client();
+    tls_error(join(&server, &manager).unwrap_err());
+    // A person is no server, nor an administrator, nor who was a host.
+    for name in ["user:1000", "admin:owner", "tower"] {
+        let server = serve(&member(&cell, name, None));
+        let error = tls_error(join(&server, &to(None)).unwrap_err());
+        assert!(matches!(error, TlsError::BadCertificate { .. }), "{name}: {error}");
+    }
+    let server = serve(&member(&cell, "host:tower", Some(2001)));
+    let error = tls_error(join(&server, &to(None)).unwrap_err());
+    assert_eq!(error, TlsError::NotValidNow { peer: "server" });
+    let server = serve(&member(&Authority::new(), "host:tower", None));
+    let error = tls_error(join(&server, &to(None)).unwrap_err());
+    assert_eq!(error, TlsError::ForeignCertificate { peer: "server" });
+}
+
 #[test]
 fn a_server_whose_certificate_has_expired_is_refused() {
     let cell = Authority::new();

@@ -704,6 +704,10 @@ fn set_file_attributes() -> SetFileAttributes {
     }
 }
 
+fn member() -> MemberArguments {
+    MemberArguments { serial: name("4f"), identity: name("host:a") }
+}
+
 fn manager_arguments() -> Vec<Sample> {
     let directory = handle();
     let mode = NewMode { mode: n32("mode"), umask: n32("umask") };
@@ -748,10 +752,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_request", &request),
         message("nasd_renew_arguments", &RenewArguments { public_key: vec![4; 65] }),
         message("nasd_enroll_arguments", &enroll),
-        message(
-            "nasd_member_arguments",
-            &MemberArguments { serial: name("4f"), identity: name("host:a") },
-        ),
+        message("nasd_member_arguments", &member()),
         message("nasd_reload_arguments", &ReloadArguments { revoke: true }),
         message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),

@@ -65,7 +65,7 @@ impl Desk {
         let ticket = self.client.ticket(path, wanted, mode, Some(LIFETIME)).map_err(refused)?;
         let file = StripedFile::open(vec![ticket.opening(self.more)], 0).map_err(failure)?;
         let facts = Facts { size: file.size_at_open(), ..facts_of(ticket.facts()) };
-        Ok((Box::new(Striped::whole(file)), facts))
+        Ok((Box::new(Striped::new(file, 0)?), facts))
     }
 
     /// The same with all that may have happened to a change whose answer was lost: whether it was done is looked up.

@@ -111,7 +111,7 @@ fn one(
         Kind::Other => must_be_file(remote, path, &facts)?,
     }
     let tally = &copying.tally;
-    tally.expect(plan.files.iter().map(|file| file.size).sum());
+    tally.expect(plan.files.iter().fold(0, |sum, file| sum.saturating_add(file.size)));
     tally.left_out(plan.left_out);
     let streams = copying.arguments.streams;
     let (small, large): (Vec<_>, Vec<_>) =

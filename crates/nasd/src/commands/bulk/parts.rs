@@ -10,6 +10,9 @@ use nasd_types::ByteRange;
 const LEAST: u64 = 8 << 20;
 const MOST: u64 = 256 << 20;
 
+/// Of a file that is too long for that, parts are so long that there are no more than about so many.
+const MOST_PARTS: u64 = 1 << 16;
+
 /// Parts that each stream gets of a file that is large enough: so all end at about the same time.
 const FOR_EACH: u64 = 4;
 
@@ -24,14 +27,14 @@ impl Parts {
     /// Of a file of that length, for so many streams.
     pub fn new(length: u64, streams: u16) -> Parts {
         let each = length.div_ceil(u64::from(streams.max(1)) * FOR_EACH);
-        let part = each.clamp(LEAST, MOST).next_power_of_two();
+        let part = each.clamp(LEAST, MOST.max(length / MOST_PARTS)).next_power_of_two();
         Parts { length, part }
     }
 
     /// The same of a size that somebody has noted, if it is one that there may be.
     pub fn of_size(length: u64, part: u64) -> Option<Parts> {
-        let is_one = part.is_power_of_two() && (LEAST..=MOST).contains(&part);
-        is_one.then_some(Parts { length, part })
+        let is_one = part.is_power_of_two() && part >= LEAST;
+        (is_one && length.div_ceil(part) <= MOST_PARTS).then_some(Parts { length, part })
     }
 
     /// Bytes of all.
@@ -133,7 +136,9 @@ mod tests {
 
     #[test]
     fn parts_cover_the_file_once() {
-        for length in [0, 1, LEAST - 1, LEAST, LEAST + 1, 100 << 20, 5 << 30, (1 << 40) + 7] {
+        for length in
+            [0, 1, LEAST - 1, LEAST, LEAST + 1, 100 << 20, 5 << 30, (1 << 40) + 7, 1 << 60]
+        {
             for streams in [1, 4, 64] {
                 let parts = Parts::new(length, streams);
                 let mut at = 0;
@@ -147,7 +152,8 @@ mod tests {
             }
         }
         assert_eq!(Parts::new(4 << 30, 4).count(), 16);
-        for wrong in [0, 1, LEAST - 1, LEAST + 1, 2 * MOST, u64::MAX] {
+        assert_eq!(Parts::of_size(1 << 60, LEAST), None, "too many");
+        for wrong in [0, 1, LEAST - 1, LEAST + 1, u64::MAX] {
             assert_eq!(Parts::of_size(1, wrong), None);
         }
     }

@@ -44,7 +44,7 @@ impl Tally {
 
     /// So many bytes are to be moved besides.
     pub fn expect(&self, bytes: u64) {
-        self.bar.set_length(self.bar.length().unwrap_or(0) + bytes);
+        self.bar.set_length(self.bar.length().unwrap_or(0).saturating_add(bytes));
     }
 
     /// Bytes have been moved.
@@ -67,7 +67,7 @@ impl Tally {
     pub fn file(&self, name: &str, bytes: u64, checksum: Option<blake3::Hash>) {
         self.count(|counts| {
             counts.files += 1;
-            counts.bytes += bytes;
+            counts.bytes = counts.bytes.saturating_add(bytes);
             counts.checksums.extend(checksum.map(|hash| (name.to_owned(), hash)));
         });
     }

@@ -71,6 +71,9 @@ impl SharedObject {
             BulkError::Refused { .. } => Failure::Final(format!(
                 "{error}; if the URL has expired or was revoked, ask whoever gave it to you for another"
             )),
+            BulkError::Unreachable { .. } | BulkError::Protocol { .. } => Failure::Final(format!(
+                "{error}; a file that lies on several drives has no one server: `nasd cp` copies it"
+            )),
             error => failure(error),
         })
     }
@@ -104,7 +107,7 @@ impl Remote for SharedObject {
         let region = self.allowed.region;
         let size = file.size_at_open().min(region.end()).saturating_sub(region.offset);
         let facts = Facts { kind: Kind::File, mode: MODE, size, time: Timestamp(0) };
-        Ok((Box::new(Striped::from(file, region.offset)), facts))
+        Ok((Box::new(Striped::new(file, region.offset)?), facts))
     }
 
     fn make(&self, _path: &[u8], making: Making) -> Result<Box<dyn RemoteFile>, Failure> {
@@ -124,7 +127,7 @@ impl Remote for SharedObject {
             )
             .into());
         }
-        Ok(Box::new(Fixed(Striped::from(file, region.offset))))
+        Ok(Box::new(Fixed(Striped::new(file, region.offset)?)))
     }
 
     fn set(&self, _path: &[u8], _mode: u32, _time: Timestamp) -> Result<bool, Failure> {

@@ -3,6 +3,9 @@
 use super::remote::{Failure, RemoteFile, RemoteLane};
 use nasd_bulk::client::{BulkError, Lane, StripedFile};
 
+/// No device has larger sectors.
+const MOST_ALIGNMENT: u64 = 1 << 20;
+
 /// A file whose first byte may be further back.
 pub struct Striped {
     file: StripedFile,
@@ -10,14 +13,17 @@ pub struct Striped {
 }
 
 impl Striped {
-    /// All of a file.
-    pub fn whole(file: StripedFile) -> Striped {
-        Striped { file, base: 0 }
-    }
-
-    /// What follows from an offset on.
-    pub fn from(file: StripedFile, base: u64) -> Striped {
-        Striped { file, base }
+    /// What follows in a file from an offset on.
+    ///
+    /// # Errors
+    /// A server that wants what no device wants.
+    pub fn new(file: StripedFile, base: u64) -> Result<Striped, Failure> {
+        match file.alignment() {
+            1..=MOST_ALIGNMENT => Ok(Striped { file, base }),
+            other => Err(Failure::Final(format!(
+                "the server wants transfers of multiples of {other} bytes"
+            ))),
+        }
     }
 }
 

@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// No file is longer.
+const LONGEST: u64 = i64::MAX as u64;
+
 /// How often a file is opened again while one part of it is read.
 const MOST_REOPENS: u32 = 8;
 
@@ -161,6 +164,12 @@ impl<'a> Reopened<'a> {
     /// The server's.
     pub fn open(remote: &'a dyn Remote, path: &'a [u8]) -> Result<Self, Failure> {
         let (file, facts) = remote.open(path)?;
+        if facts.size > LONGEST {
+            let size = facts.size;
+            return Err(Failure::Final(format!(
+                "the server tells of {size} bytes: no file is so long"
+            )));
+        }
         Ok(Reopened { remote, path, facts, current: Mutex::new((0, Arc::from(file))) })
     }
 

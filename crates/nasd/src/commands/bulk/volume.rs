@@ -59,7 +59,7 @@ impl Volume {
     fn opened(&self, entry: &Entry, mode: OpenMode) -> Result<Box<dyn RemoteFile>, Failure> {
         let (file, _) = self.clerk.open_known(&self.caller, entry, mode).map_err(failure)?;
         let (clerk, caller, entry) = (Arc::clone(&self.clerk), Arc::clone(&self.caller), *entry);
-        let way = self.bulk_way(&file)?.map(Striped::whole);
+        let way = self.bulk_way(&file)?.map(|file| Striped::new(file, 0)).transpose()?;
         Ok(Box::new(VolumeFile { clerk, caller, entry, file, way }))
     }
 
