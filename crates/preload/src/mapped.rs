@@ -4,7 +4,7 @@
 //! those become. So this asks for it and sets it, as if it were the kernel's own reading and writing.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::iovec;
@@ -18,6 +18,9 @@ use crate::error::PreloadError;
 use crate::origin::Origin;
 use crate::parts::Parts;
 use crate::verify::{Identity, Manner, borrowed};
+
+/// How often a new authority is refused before no other is asked for.
+const MOST_REFUSALS: u32 = 3;
 
 /// What became of a call: its answer, or nothing where it goes the ordinary way.
 pub(crate) type Outcome<T> = Result<Option<T>, PreloadError>;
@@ -46,6 +49,8 @@ pub(crate) struct Mapped {
     is_lost: AtomicBool,
     /// It goes the ordinary way from here on.
     is_over: AtomicBool,
+    /// How often a new authority was refused, one time after the other.
+    refusals: AtomicU32,
     /// The program has said that it will write a piece which is not aligned.
     is_relaxed: AtomicBool,
 }
@@ -84,6 +89,7 @@ impl Mapped {
             is_lost: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_relaxed: AtomicBool::new(false),
+            refusals: AtomicU32::new(0),
         }
     }
 
@@ -162,6 +168,12 @@ impl Mapped {
         let before = link.file.replace(Arc::clone(&anew));
         link.number += 1;
         drop(link);
+        self.leave(before);
+        Ok(anew)
+    }
+
+    /// The servers are not used by that any more.
+    fn leave(&self, before: Option<Arc<StripedFile>>) {
         // What was written by the earlier one is its own to make durable; an authority that has ended may not suffice for that.
         let lost = before.map_or(Ok(()), |before| before.sync());
         let is_lost = match lost {
@@ -170,7 +182,6 @@ impl Mapped {
             Err(_) => self.stand_in().is_some(),
         };
         self.is_lost.fetch_or(is_lost, Ordering::AcqRel);
-        Ok(anew)
     }
 
     /// Does something at the servers, with a new authority if that is needed.
@@ -187,7 +198,19 @@ impl Mapped {
             told => told,
         });
         match told {
-            Ok(told) => Ok(Some(told)),
+            Ok(told) => {
+                self.refusals.store(0, Ordering::Relaxed);
+                Ok(Some(told))
+            }
+            Err(PreloadError::Bulk(error))
+                if error.needs_new_capability() && self.may_ask_later() =>
+            {
+                say(|| format!("descriptor {fd} goes the ordinary way for once: {error}"));
+                let before = self.lock().file.take();
+                self.leave(before);
+                self.tell_changed(fd);
+                Ok(None)
+            }
             Err(error) if error.is_of_the_way() && self.stand_in().is_none() => {
                 say(|| format!("descriptor {fd} goes the ordinary way from here on: {error}"));
                 self.is_over.store(true, Ordering::Relaxed);
@@ -196,6 +219,12 @@ impl Mapped {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a new authority that was refused is no reason to give up: who gave it may not know yet that it has become old, and
+    /// finds that out when he is asked for bytes.
+    fn may_ask_later(&self) -> bool {
+        self.stand_in().is_none() && self.refusals.fetch_add(1, Ordering::Relaxed) < MOST_REFUSALS
     }
 
     /// What has no access has the kernel's answer, or its like.
