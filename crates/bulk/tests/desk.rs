@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nasd_bulk::client::{BulkError, BulkFile, Opening};
-use nasd_bulk::desk::{Desk, DeskClient, DeskError, DeskOptions, DeskTicket, NOBODY};
-use nasd_bulk::directory::{DirectoryOptions, Surroundings};
+use nasd_bulk_service::client::{BulkError, BulkFile, Opening};
+use nasd_bulk_service::desk::{Desk, DeskClient, DeskError, DeskOptions, DeskTicket, NOBODY};
+use nasd_bulk_service::directory::{DirectoryOptions, Surroundings};
 use nasd_capability::SecretKey;
 use nasd_client::Caller;
 use nasd_protocol::Status;
@@ -846,7 +846,8 @@ fn a_certificate_speaks_for_its_own() {
 
 #[test]
 fn who_is_no_member_any_more_is_out() {
-    let members: nasd_bulk::desk::Members = Arc::new(|identity| identity.to_string() == "host:a");
+    let members: nasd_bulk_service::desk::Members =
+        Arc::new(|identity| identity.to_string() == "host:a");
     let rig = Rig::new(DeskOptions { members: Some(members), ..DeskOptions::default() });
     rig.host(1000, 100).look(b"").unwrap();
     let other = rig.client("host:b", &caller(1000, 100, &[])).look(b"");

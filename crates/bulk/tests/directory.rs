@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use nasd_bulk::client::{BulkError, BulkFile, Opening};
-use nasd_bulk::directory::DirectoryOptions;
+use nasd_bulk_service::client::{BulkError, BulkFile, Opening};
+use nasd_bulk_service::directory::DirectoryOptions;
 use nasd_protocol::Status;
 use nasd_protocol::bulk::Options;
 use nasd_types::{Protection, Timestamp};

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nasd_bulk::client::{PlayError, Playing, Source, StripedFile, play};
-use nasd_bulk::directory::DirectoryOptions;
+use nasd_bulk_service::client::{PlayError, Playing, Source, StripedFile, play};
+use nasd_bulk_service::directory::DirectoryOptions;
 use nasd_protocol::bulk::Options;
 
 use support::{Rig, noise};

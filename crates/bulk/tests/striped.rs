@@ -6,8 +6,8 @@ mod support;
 
 use std::fs;
 
-use nasd_bulk::client::{BulkError, StripedFile};
-use nasd_bulk::directory::DirectoryOptions;
+use nasd_bulk_service::client::{BulkError, StripedFile};
+use nasd_bulk_service::directory::DirectoryOptions;
 use nasd_protocol::bulk::Options;
 
 use support::{Rig, noise};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_bulk::client::Way;
+use nasd_bulk_service::client::Way;
 use nasd_client::Authority;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Protection, Rights, Timestamp};
 
@@ -276,8 +276,13 @@ pub trait Objects: Send + Sync + 'static {
     /// Over how many drives the largest files of a drive lie that was met so far, if it is a virtual one.
     fn breadth(&self, drive: DriveId) -> u32;
     /// The way to the object's bytes by the bulk protocol, for who has the file open in this mode: nothing where they are kept more
-    /// than once, or drives are not reached directly.
-    fn bulk_way(&self, _grant: &Grant, _mode: OpenMode) -> Result<Option<Way>, ClerkError> {
+    /// than once, or drives are not reached directly. `is_anew` where the last one was refused.
+    fn bulk_way(
+        &self,
+        _grant: &Grant,
+        _mode: OpenMode,
+        _is_anew: bool,
+    ) -> Result<Option<Way>, ClerkError> {
         Ok(None)
     }
     /// How often drives were found to have started anew, so that they may have lost what is not durable: another number when something

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nasd_bulk::client::{Way, WayComponent};
+use nasd_bulk_service::client::{Way, WayComponent};
 use nasd_capability::Narrowing;
 use nasd_client::{Authority, DriveClient};
 use nasd_types::Rights;

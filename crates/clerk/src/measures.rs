@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nasd_bulk::client::Way;
+use nasd_bulk_service::client::Way;
 use nasd_metrics::{Counter, Histogram, Page};
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
@@ -227,8 +227,13 @@ impl Objects for MeasuredObjects {
         self.objects.breadth(drive)
     }
 
-    fn bulk_way(&self, grant: &Grant, mode: OpenMode) -> Result<Option<Way>, ClerkError> {
-        self.objects.bulk_way(grant, mode)
+    fn bulk_way(
+        &self,
+        grant: &Grant,
+        mode: OpenMode,
+        is_anew: bool,
+    ) -> Result<Option<Way>, ClerkError> {
+        self.objects.bulk_way(grant, mode, is_anew)
     }
 
     fn restarts(&self) -> Option<u64> {

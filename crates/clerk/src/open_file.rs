@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use nasd_bulk::client::Way;
+use nasd_bulk_service::client::Way;
 use nasd_client::Spare;
 use nasd_types::{ByteRange, Rights};
 
 use crate::ClerkError;
+use crate::backend::Grant;
 use crate::bulk::BulkUse;
 use crate::core::Core;
 use crate::extending::{ExtendedPart, ExtensionCall};
@@ -279,17 +280,21 @@ impl OpenFile {
 
     /// The way to the file's bytes by the bulk protocol (`specs/bulk.md`), for whoever moves them himself, in this mode, which the
     /// opening has; nothing where that can't be. What was written here is with the drives when this returns, and as long as
-    /// this is open the clerk shows to others what he writes.
+    /// this is open the clerk shows to others what he writes. `is_anew` where he has got one before, and it was refused.
     ///
     /// # Errors
     ///
     /// `NotOpenForThis`, and whatever the drive or the manager says.
-    pub fn bulk_way(&self, mode: OpenMode) -> Result<Option<Way>, ClerkError> {
+    pub fn bulk_way(&self, mode: OpenMode, is_anew: bool) -> Result<Option<Way>, ClerkError> {
         self.check_mode(self.mode.read || !mode.read)?;
         self.check_mode(self.mode.write || !mode.write)?;
         let begun = BulkUse::begin(&self.core, &self.file, mode)?;
         let slot = &self.reader.slot;
-        let way = self.core.with_grant(slot, |grant| self.core.objects.bulk_way(grant, mode))?;
+        if is_anew {
+            self.core.renew(slot, slot.current().as_ref())?;
+        }
+        let tell = |grant: &Grant| self.core.objects.bulk_way(grant, mode, is_anew);
+        let way = self.core.with_grant(slot, tell)?;
         if way.is_some() {
             let mut before = self.bulk.lock().unwrap_or_else(PoisonError::into_inner);
             // A way for reading does not end one for writing that he has got before.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use nasd_bulk::client::Way;
+use nasd_bulk_service::client::Way;
 use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
 use nasd_protocol::Region;
 use nasd_transport::ClientTls;
@@ -617,10 +617,15 @@ impl Objects for RemoteDrives {
         self.client(grant).map_or(Timestamp(0), |client| client.drive_time())
     }
 
-    fn bulk_way(&self, grant: &Grant, mode: OpenMode) -> Result<Option<Way>, ClerkError> {
+    fn bulk_way(
+        &self,
+        grant: &Grant,
+        mode: OpenMode,
+        is_anew: bool,
+    ) -> Result<Option<Way>, ClerkError> {
         self.at(
             grant,
-            |striped| striped.bulk_way(grant, mode),
+            |striped| striped.bulk_way(grant, mode, is_anew),
             |drive| Ok(bulk::way_to_one(drive, &grant.authority, mode)),
         )
     }

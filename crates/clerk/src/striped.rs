@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use nasd_bulk::client::Way;
+use nasd_bulk_service::client::Way;
 use nasd_client::{Authority, ClientError, DriveClient, OrderSource, RetryPolicy, interrupt};
 use nasd_protocol::drive::MapArguments;
 use nasd_types::{Attributes, ByteRange, Protection, Rights, WriteOrder};
@@ -253,12 +253,17 @@ impl StripedDrive {
     }
 
     /// The way to the components of an object by the bulk protocol, for who has it open in this mode. Nothing where copies
-    /// have to be kept the same, or where others may spread it over more drives meanwhile.
+    /// have to be kept the same, or where others may spread it over more drives meanwhile. Of a map by which one was refused nobody here
+    /// may have heard yet that it has become old.
     pub(crate) fn bulk_way(
         &self,
         grant: &Grant,
         mode: OpenMode,
+        is_anew: bool,
     ) -> Result<Option<Way>, ClientError> {
+        if let Some(place) = self.maps.find(grant).filter(|_| is_anew) {
+            self.maps.forget(grant, &place);
+        }
         let has_copies = self.with_place(grant, None, |place| Ok(place.has_copies()))?;
         if has_copies {
             return Ok(None);

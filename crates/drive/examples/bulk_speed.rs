@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nasd_bulk::client::{BulkFile, Opening};
+use nasd_bulk_service::client::{BulkFile, Opening};
 use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_client::Authority;
 use nasd_device::{FileDevice, FileOptions};

@@ -7,7 +7,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nasd_bulk::server::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
+use nasd_bulk_service::server::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
 use nasd_capability::{Access, Nonce, Refusal, Way};
 use nasd_device::FRAME_BYTES;
 use nasd_protocol::auth::AUTH_FLAVOR;
@@ -194,7 +194,8 @@ impl Beside for Drive {
 
     fn serve(&self, connection: BesideConnection<'_>) {
         let BesideConnection { socket, peer, .. } = connection;
-        if let Err(error) = nasd_bulk::server::serve(self, &self.bulk_sessions, socket, &connection)
+        if let Err(error) =
+            nasd_bulk_service::server::serve(self, &self.bulk_sessions, socket, &connection)
         {
             tracing::debug!(%peer, %error, "a bulk connection has ended");
         }

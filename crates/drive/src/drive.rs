@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nasd_bulk::server::Sessions;
+use nasd_bulk_service::server::Sessions;
 use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};

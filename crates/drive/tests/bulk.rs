@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::changes::CHANGES;
 use common::*;
-use nasd_bulk::client::{BulkError, BulkFile, Opening};
+use nasd_bulk_service::client::{BulkError, BulkFile, Opening};
 use nasd_capability::{Capability, DigestKeys, Narrowing, Nonce, Suite};
 use nasd_client::Authority;
 use nasd_protocol::Status;

@@ -15,7 +15,7 @@ use crate::inodes;
 use crate::tree::Tree;
 
 /// The request: `_IOWR('N', 0x49, char[16000])`. Both ways a little-endian number of 32 bits comes first: what is wanted, and the
-/// length of the text that follows, which is that of a `nasd_bulk::client::Way`.
+/// length of the text that follows, which is that of a `nasd_bulk_service::client::Way`.
 pub(crate) const WAY: u32 = 3 << 30 | (ANSWER_BYTES as u32) << 16 | (b'N' as u32) << 8 | 0x49;
 
 /// `_IO('N', 0x4a)`: the file was changed by its bulk way.
@@ -27,22 +27,25 @@ const HEAD_BYTES: usize = 4;
 /// What is wanted, a set.
 const TO_READ: u32 = 1;
 const TO_WRITE: u32 = 2;
+/// The last way that was told has been refused.
+const ANEW: u32 = 4;
 
-/// What a request wants.
-fn wanted(data: &[u8]) -> Result<OpenMode, Errno> {
-    let wanted = data.first_chunk().map(|head: &[u8; HEAD_BYTES]| u32::from_le_bytes(*head));
-    match wanted {
-        Some(wanted @ 1..=3) => {
-            Ok(OpenMode { read: wanted & TO_READ != 0, write: wanted & TO_WRITE != 0 })
-        }
-        _ => Err(Errno::EINVAL),
+/// What a request wants, and whether the last answer was of no use.
+fn wanted(data: &[u8]) -> Result<(OpenMode, bool), Errno> {
+    let head = data.first_chunk().map(|head: &[u8; HEAD_BYTES]| u32::from_le_bytes(*head));
+    let wanted = head.ok_or(Errno::EINVAL)?;
+    let has = |bit| wanted & bit != 0;
+    let mode = OpenMode { read: has(TO_READ), write: has(TO_WRITE) };
+    match wanted & !(TO_READ | TO_WRITE | ANEW) == 0 && (mode.read || mode.write) {
+        true => Ok((mode, has(ANEW))),
+        false => Err(Errno::EINVAL),
     }
 }
 
 impl Tree {
     /// Answers a request for the bulk way to an open file: `EOPNOTSUPP` where there is none, `EBUSY` where others have it open.
     pub(crate) fn bulk_way(&self, file: &OpenedFile, data: &[u8]) -> Result<Vec<u8>, Errno> {
-        let mode = wanted(data)?;
+        let (mode, is_anew) = wanted(data)?;
         if !file.goes_around_the_cache() {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -50,7 +53,7 @@ impl Tree {
         if held && !self.inodes.begin_bulk_write(file.ino) {
             return Err(Errno::EBUSY);
         }
-        let answer = self.bulk_way_of(file, mode);
+        let answer = self.bulk_way_of(file, mode, is_anew);
         if held {
             match &answer {
                 // From now on until it is closed.
@@ -61,7 +64,12 @@ impl Tree {
         answer
     }
 
-    fn bulk_way_of(&self, file: &OpenedFile, mode: OpenMode) -> Result<Vec<u8>, Errno> {
+    fn bulk_way_of(
+        &self,
+        file: &OpenedFile,
+        mode: OpenMode,
+        is_anew: bool,
+    ) -> Result<Vec<u8>, Errno> {
         if mode.write {
             if file.caller.uid != 0 {
                 self.drop_set_ids(file)?;
@@ -72,7 +80,7 @@ impl Tree {
         if mode.read {
             self.read_by(file);
         }
-        let way = file.open.bulk_way(mode).map_err(|error| errno(&error))?;
+        let way = file.open.bulk_way(mode, is_anew).map_err(|error| errno(&error))?;
         let text = way.ok_or(Errno::EOPNOTSUPP)?.to_text();
         // One with more components than fit is none that could be told.
         if HEAD_BYTES + text.len() > ANSWER_BYTES {
@@ -114,9 +122,9 @@ mod tests {
         for request in [WAY, CHANGED] {
             assert!(page.contains(&format!("{request:#010x}")), "{request:#x}");
         }
-        assert_eq!(wanted(&[1, 0, 0, 0, 9]), Ok(OpenMode::READ));
-        assert_eq!(wanted(&[2, 0, 0, 0]), Ok(OpenMode::WRITE));
-        assert_eq!(wanted(&[3, 0, 0, 0]), Ok(OpenMode::READ_WRITE));
+        assert_eq!(wanted(&[1, 0, 0, 0, 9]), Ok((OpenMode::READ, false)));
+        assert_eq!(wanted(&[2, 0, 0, 0]), Ok((OpenMode::WRITE, false)));
+        assert_eq!(wanted(&[7, 0, 0, 0]), Ok((OpenMode::READ_WRITE, true)));
         for nonsense in [&[][..], &[1, 0, 0], &[0, 0, 0, 0], &[4, 0, 0, 0], &[1, 0, 0, 1]] {
             assert_eq!(wanted(nonsense), Err(Errno::EINVAL), "{nonsense:?}");
         }

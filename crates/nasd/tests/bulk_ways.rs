@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use nasd_bulk::client::{BulkError, StripedFile, Way};
+use nasd_bulk_service::client::{BulkError, StripedFile, Way};
 use nasd_protocol::Status;
 use nasd_protocol::bulk::Options;
 use support::{CellOptions, TestCell, noise, text, wait_until};
@@ -169,7 +169,8 @@ fn there_is_no_way_where_it_could_not_be_kept_right() {
     drop(cached);
     wait_until("the other one is closed", || way(&file, WRITE).is_ok());
     assert!(way(&file, 3).is_ok(), "it has one for writing already");
-    for nonsense in [0, 4, 7] {
+    assert!(way(&file, 7).is_ok(), "and another one");
+    for nonsense in [0, 4, 8] {
         assert_eq!(errno(way(&file, nonsense)), Some(libc::EINVAL));
     }
 }

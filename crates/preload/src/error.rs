@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
+use nasd_bulk_service::client::{BulkError, WayError};
+use nasd_bulk_service::desk::DeskError;
 use nasd_cell::CellError;
 use nasd_clerk::ClerkError;
 use rustix::io::Errno;
-use service::client::{BulkError, WayError};
-use service::desk::DeskError;
 use thiserror::Error;
 
 /// Why something was not done by bulk.

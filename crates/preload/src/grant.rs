@@ -2,10 +2,10 @@
 
 use std::ffi::c_int;
 
+use nasd_bulk_service::client::{StripedFile, Way, WayError};
 use nasd_protocol::bulk::Options;
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
-use service::client::{StripedFile, Way, WayError};
 
 use crate::config;
 use crate::error::PreloadError;
@@ -15,6 +15,9 @@ use crate::verify::{Manner, borrowed};
 
 /// What the kernel calls FUSE: no other file system is asked anything.
 const FUSE: u64 = 0x6573_5546;
+
+/// What is wanted besides, where the last way was refused.
+const ANEW: u32 = 4;
 
 /// The mount that has a file.
 pub(crate) struct Mount {
@@ -43,8 +46,8 @@ impl Mount {
 }
 
 impl Origin for Mount {
-    fn open(&self, fd: c_int) -> Result<StripedFile, PreloadError> {
-        let wanted = self.options.bits() as u32 & 3;
+    fn open(&self, fd: c_int, is_anew: bool) -> Result<StripedFile, PreloadError> {
+        let wanted = self.options.bits() as u32 & 3 | if is_anew { ANEW } else { 0 };
         let text = telling::grant(fd, wanted).map_err(PreloadError::NotGranted)?;
         let text = std::str::from_utf8(&text).map_err(|_| WayError::Head)?;
         Ok(Way::from_text(text)?.open(self.options, config::patience())?)

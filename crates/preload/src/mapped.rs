@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::iovec;
+use nasd_bulk_service::client::{BulkError, StripedFile};
 use nasd_protocol::bulk_desk::FileFacts;
 use rustix::fs::{AtFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
-use service::client::{BulkError, StripedFile};
 
 use crate::config::say;
 use crate::error::PreloadError;
@@ -71,7 +71,7 @@ impl Mapped {
         seen: Seen,
         (access, durable): ((bool, bool), bool),
     ) -> Result<Mapped, PreloadError> {
-        let file = origin.open(fd)?;
+        let file = origin.open(fd, false)?;
         let mapped = Mapped::new(origin, seen, access, durable);
         mapped.lock().file = Some(Arc::new(file));
         Ok(mapped)
@@ -153,7 +153,10 @@ impl Mapped {
         let mut link = self.lock();
         let file = match &link.file {
             Some(file) => Arc::clone(file),
-            None => Arc::clone(link.file.insert(Arc::new(self.origin.open(fd)?))),
+            None => {
+                let is_anew = self.refusals.load(Ordering::Relaxed) > 0;
+                Arc::clone(link.file.insert(Arc::new(self.origin.open(fd, is_anew)?)))
+            }
         };
         Ok((file, link.number))
     }
@@ -164,7 +167,7 @@ impl Mapped {
         if let Some(file) = link.file.as_ref().filter(|_| link.number != number) {
             return Ok(Arc::clone(file));
         }
-        let anew = Arc::new(self.origin.open(fd)?);
+        let anew = Arc::new(self.origin.open(fd, true)?);
         let before = link.file.replace(Arc::clone(&anew));
         link.number += 1;
         drop(link);

@@ -2,15 +2,15 @@
 
 use std::ffi::c_int;
 
+use nasd_bulk_service::client::StripedFile;
 use nasd_protocol::bulk_desk::FileFacts;
-use service::client::StripedFile;
 
 use crate::error::PreloadError;
 
 /// Who says where a file's bytes are, and lets them be had.
 pub(crate) trait Origin: Send + Sync {
-    /// Opens it at its servers, by a new authority.
-    fn open(&self, fd: c_int) -> Result<StripedFile, PreloadError>;
+    /// Opens it at its servers, by a new authority; `is_anew` where the one before was refused.
+    fn open(&self, fd: c_int, is_anew: bool) -> Result<StripedFile, PreloadError>;
 
     /// Tells whoever else knows the file that it was changed.
     fn tell_changed(&self, fd: c_int);

@@ -8,12 +8,12 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use nasd_bulk_service::client::StripedFile;
+use nasd_bulk_service::desk::{DeskClient, DeskTicket};
 use nasd_cell::{Cell, cell_directory, session};
 use nasd_protocol::bulk_desk::{FileFacts, Wanted};
 use nasd_types::Protection;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use service::client::StripedFile;
-use service::desk::{DeskClient, DeskTicket};
 
 use crate::config;
 use crate::error::PreloadError;
@@ -81,7 +81,7 @@ impl Served {
 }
 
 impl Origin for Served {
-    fn open(&self, _fd: c_int) -> Result<StripedFile, PreloadError> {
+    fn open(&self, _fd: c_int, _is_anew: bool) -> Result<StripedFile, PreloadError> {
         let first = self.first.lock().ok().and_then(|mut first| first.take());
         let ticket = match first {
             Some(ticket) => ticket,

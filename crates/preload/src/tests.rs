@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::iovec;
+use nasd_bulk_service::client::StripedFile;
+use nasd_bulk_service::desk::{Desk, DeskOptions};
+use nasd_bulk_service::directory::{DirectoryOptions, Surroundings};
 use nasd_capability::SecretKey;
 use nasd_protocol::bulk_desk::FileFacts;
 use nasd_transport::{Server, ServerOptions};
 use nasd_types::{DriveId, Timestamp};
 use rustix::io::Errno;
-use service::client::StripedFile;
-use service::desk::{Desk, DeskOptions};
-use service::directory::{DirectoryOptions, Surroundings};
 
 use crate::error::PreloadError;
 use crate::map::Rule;
@@ -45,12 +45,12 @@ struct Fake {
 }
 
 impl Origin for Fake {
-    fn open(&self, fd: c_int) -> Result<StripedFile, PreloadError> {
+    fn open(&self, fd: c_int, is_anew: bool) -> Result<StripedFile, PreloadError> {
         if self.refuses.load(Ordering::Relaxed) {
             return Err(PreloadError::NotGranted(Errno::BUSY));
         }
         self.opens.fetch_add(1, Ordering::Relaxed);
-        self.served.open(fd)
+        self.served.open(fd, is_anew)
     }
 
     fn tell_changed(&self, _fd: c_int) {

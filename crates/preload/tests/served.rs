@@ -10,11 +10,11 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nasd_bulk_service::desk::{Desk, DeskOptions};
+use nasd_bulk_service::directory::{DirectoryOptions, Surroundings};
 use nasd_capability::SecretKey;
 use nasd_transport::{Server, ServerOptions};
 use nasd_types::{DriveId, Timestamp};
-use service::desk::{Desk, DeskOptions};
-use service::directory::{DirectoryOptions, Surroundings};
 
 /// The library, which cargo has built for these tests.
 fn library() -> PathBuf {

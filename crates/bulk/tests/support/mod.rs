@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nasd_bulk::client::Opening;
-use nasd_bulk::directory::{Directory, DirectoryOptions, Surroundings, Ticket};
-use nasd_bulk::server::{Sessions, serve};
+use nasd_bulk_service::client::Opening;
+use nasd_bulk_service::directory::{Directory, DirectoryOptions, Surroundings, Ticket};
+use nasd_bulk_service::server::{Sessions, serve};
 use nasd_capability::{Chain, SecretKey};
 use nasd_client::Authority;
 use nasd_protocol::bulk::Options;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use nasd_bulk::client::Opening;
-use nasd_bulk::desk::DeskClient;
+use nasd_bulk_service::client::Opening;
+use nasd_bulk_service::desk::DeskClient;
 use nasd_client::Authority;
 use nasd_hosts::Process;
 use nasd_protocol::bulk::Options;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nasd_bulk::client::{Playing, Source, StripedFile, play as play_files};
+use nasd_bulk_service::client::{Playing, Source, StripedFile, play as play_files};
 use nasd_protocol::bulk::Options;
 
 use super::homes::{Home, Made};

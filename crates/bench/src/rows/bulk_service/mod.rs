@@ -6,7 +6,7 @@ mod preloaded;
 
 use std::time::Instant;
 
-use nasd_bulk::client::{BulkError, BulkFile, Queue};
+use nasd_bulk_service::client::{BulkError, BulkFile, Queue};
 use nasd_protocol::bulk::Options;
 
 use self::homes::{Home, Made};

@@ -83,9 +83,6 @@ impl Copying<'_> {
     }
 }
 
-/// The other side, and a path there.
-type Reached = (Box<dyn Remote>, Vec<u8>);
-
 /// Reaches the other side by this protection, if any is wanted, and this patience, and tells the path there.
 fn reach(
     directory: &Path,

@@ -8,8 +8,8 @@ use crate::commands::Outcome;
 use crate::output::{self, say};
 use crate::shutdown::Shutdown;
 use indicatif::{ProgressBar, ProgressStyle};
-use nasd_bulk::client::{Playing, ReadError, Reader, Source};
-use nasd_bulk::steps::Report;
+use nasd_bulk_service::client::{Playing, ReadError, Reader, Source};
+use nasd_bulk_service::steps::Report;
 use serde_json::json;
 use std::error::Error;
 use std::fs::File;
@@ -56,9 +56,9 @@ pub fn play(directory: &Path, arguments: &BulkPlayArguments, as_json: bool) -> O
     };
     let begun = Instant::now();
     let sources: Vec<&dyn Source> = streams.iter().map(|stream| stream as &dyn Source).collect();
-    let played = nasd_bulk::client::play(&sources, &playing, &show, &mut looks_on);
+    let played = nasd_bulk_service::client::play(&sources, &playing, &show, &mut looks_on);
     progress.finish_and_clear();
-    let told = |error: nasd_bulk::client::PlayError| {
+    let told = |error: nasd_bulk_service::client::PlayError| {
         let names = arguments.files.iter().enumerate();
         let names: Vec<String> = names.map(|(stream, name)| format!("{stream}: {name}")).collect();
         format!("{error} (streams are {})", names.join(", "))

@@ -3,7 +3,7 @@
 use super::remote::{Facts, Failure, Kind, Listed, Making, Remote, RemoteFile};
 use super::striped::{Striped, failure};
 use crate::shared_file::{Given, SharedFile, printable};
-use nasd_bulk::client::{BulkError, Opening, StripedFile};
+use nasd_bulk_service::client::{BulkError, Opening, StripedFile};
 use nasd_capability::{Capability, CapabilityUrl, Delegated};
 use nasd_client::Authority;
 use nasd_protocol::bulk::Options;

@@ -1,7 +1,7 @@
 //! Open files of bulk servers, by whatever authority they were opened.
 
 use super::remote::{Failure, RemoteFile, RemoteLane};
-use nasd_bulk::client::{BulkError, Lane, StripedFile};
+use nasd_bulk_service::client::{BulkError, Lane, StripedFile};
 
 /// No device has larger sectors.
 const MOST_ALIGNMENT: u64 = 1 << 20;

@@ -5,7 +5,7 @@ use super::remote::{
 };
 use super::striped::{self, Striped};
 use crate::shared_file::printable;
-use nasd_bulk::client::{BulkError, StripedFile};
+use nasd_bulk_service::client::{BulkError, StripedFile};
 use nasd_cell::Cell;
 use nasd_cell::session::{Connected, connect_by, for_command};
 use nasd_clerk::{
@@ -71,7 +71,7 @@ impl Volume {
         let mut options = Options::empty();
         options.set(Options::READ, read);
         options.set(Options::WRITE, write);
-        if let Some(mut way) = file.bulk_way(file.mode()).map_err(failure)? {
+        if let Some(mut way) = file.bulk_way(file.mode(), false).map_err(failure)? {
             way.components.iter_mut().for_each(|component| component.protection |= more);
             match way.open(options, patience) {
                 Err(BulkError::Failed { .. }) => {}

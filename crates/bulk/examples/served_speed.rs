@@ -1,4 +1,4 @@
-//! How fast a directory is served: `cargo run --release -p nasd-bulk --example speed -- FILE [BLOCK_KIB [UNDER_WAY]]`.
+//! How fast a directory is served: `cargo run --release -p nasd-bulk --example served_speed -- FILE [BLOCK_KIB [UNDER_WAY]]`.
 
 use std::error::Error;
 use std::net::TcpListener;
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nasd_bulk::client::{BulkFile, Opening};
-use nasd_bulk::directory::{Directory, DirectoryOptions, Surroundings, Ticket};
-use nasd_bulk::server::{Sessions, serve};
+use nasd_bulk_service::client::{BulkFile, Opening};
+use nasd_bulk_service::directory::{Directory, DirectoryOptions, Surroundings, Ticket};
+use nasd_bulk_service::server::{Sessions, serve};
 use nasd_capability::{Chain, SecretKey};
 use nasd_client::Authority;
 use nasd_protocol::bulk::Options;
