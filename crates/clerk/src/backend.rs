@@ -279,12 +279,10 @@ pub trait Objects: Send + Sync + 'static {
     /// than once, or drives are not reached directly. `is_anew` where the last one was refused.
     fn bulk_way(
         &self,
-        _grant: &Grant,
-        _mode: OpenMode,
-        _is_anew: bool,
-    ) -> Result<Option<Way>, ClerkError> {
-        Ok(None)
-    }
+        grant: &Grant,
+        mode: OpenMode,
+        is_anew: bool,
+    ) -> Result<Option<Way>, ClerkError>;
     /// How often drives were found to have started anew, so that they may have lost what is not durable: another number when something
     /// was read from one that has. `None` where that is not told.
     fn restarts(&self) -> Option<u64>;

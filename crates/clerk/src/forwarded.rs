@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use nasd_bulk_service::client::Way;
 use nasd_client::ManagerClient;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::open_file::OpenMode;
 use crate::pieces::read_one_by_one;
 use crate::wire::{
     Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Status, Volume, Written,
@@ -97,6 +99,16 @@ impl Objects for ForwardedDrives {
         _call: &ExtensionCall,
     ) -> Result<Vec<ExtendedPart>, ClerkError> {
         Err(ClerkError::Drive(Status::NoSuchExtension))
+    }
+
+    /// Drives are not reached directly.
+    fn bulk_way(
+        &self,
+        _grant: &Grant,
+        _mode: OpenMode,
+        _is_anew: bool,
+    ) -> Result<Option<Way>, ClerkError> {
+        Ok(None)
     }
 
     fn drive_time(&self, _grant: &Grant) -> Timestamp {

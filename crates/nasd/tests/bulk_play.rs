@@ -18,7 +18,7 @@ fn bulk(cell: &TestCell, arguments: &[&str]) -> std::process::Output {
 fn done(cell: &TestCell, arguments: &[&str]) -> String {
     let output = bulk(cell, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output));
-    text(&output)
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn refused(cell: &TestCell, arguments: &[&str], why: &str) {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nasd_bulk_service::client::Way;
 use nasd_client::interrupt;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
@@ -22,6 +23,7 @@ use crate::ClerkError;
 use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
 use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::open_file::OpenMode;
 use crate::pieces::read_one_by_one;
 use crate::settings::Settings;
 use crate::wire::{
@@ -262,6 +264,16 @@ impl Objects for FakeCell {
         let extends = self.extends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let extends = extends.ok_or(ClerkError::Drive(Status::NoSuchExtension))?;
         extends(ranges, call)
+    }
+
+    /// Nobody serves the bulk protocol.
+    fn bulk_way(
+        &self,
+        _grant: &Grant,
+        _mode: OpenMode,
+        _is_anew: bool,
+    ) -> Result<Option<Way>, ClerkError> {
+        Ok(None)
     }
 
     fn drive_time(&self, _grant: &Grant) -> Timestamp {
