@@ -37,6 +37,20 @@ enum Stage<D> {
     Ready(D),
 }
 
+impl<D> State<D> {
+    /// What is being read: how many, and bytes of them.
+    fn load(&self) -> (usize, u64) {
+        let reading = self.slots.iter().filter(|slot| matches!(slot.stage, Stage::Reading));
+        reading.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.range.length))
+    }
+
+    /// Whether one more may be read beside these.
+    fn has_room(&self, (count, bytes): (usize, u64)) -> bool {
+        let most = if self.was_had { AT_A_TIME.0 } else { AT_FIRST };
+        count < most || bytes < AT_A_TIME.1
+    }
+}
+
 impl<D> Ahead<D> {
     pub(super) fn new() -> Ahead<D> {
         let state = State { slots: Vec::new(), number: 0, was_had: false };
@@ -48,11 +62,11 @@ impl<D> Ahead<D> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are wanted, and no others. Tells how many of them are new.
+    /// These are wanted, and no others. Tells how many may be read now at a time besides those that are being read: for more than
+    /// that nobody is needed.
     pub(super) fn plan(&self, wanted: &[ByteRange]) -> usize {
         let mut state = self.lock();
         state.slots.retain(|slot| wanted.contains(&slot.range));
-        let mut new = 0;
         for range in wanted {
             if state.slots.iter().any(|slot| slot.range == *range) {
                 continue;
@@ -60,19 +74,21 @@ impl<D> Ahead<D> {
             let number = state.number;
             state.number += 1;
             state.slots.push(Slot { number, range: *range, stage: Stage::Waiting });
-            new += 1;
         }
-        new
+        let mut load = state.load();
+        let waiting = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Waiting));
+        let begun = waiting.take_while(|slot| {
+            let may_begin = state.has_room(load);
+            load = (load.0 + 1, load.1 + slot.range.length);
+            may_begin
+        });
+        begun.count()
     }
 
     /// The next one, to be read now, and its number; nothing if none is left, or enough are being read: whoever reads these asks again.
     pub(super) fn begin(&self) -> Option<(u64, ByteRange)> {
         let mut state = self.lock();
-        let reading = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Reading));
-        let (count, bytes) =
-            reading.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.range.length));
-        let most = if state.was_had { AT_A_TIME.0 } else { AT_FIRST };
-        if count >= most && bytes >= AT_A_TIME.1 {
+        if !state.has_room(state.load()) {
             return None;
         }
         let slot = state.slots.iter_mut().find(|slot| matches!(slot.stage, Stage::Waiting))?;
@@ -127,7 +143,7 @@ mod tests {
         assert_eq!(ahead.plan(&[range(1), range(2)]), 2);
         assert_eq!(ahead.begin(), Some((0, range(1))));
         ahead.finish(0, Some("one"));
-        assert_eq!(ahead.plan(&[range(1), range(2), range(3)]), 1);
+        assert_eq!(ahead.plan(&[range(1), range(2), range(3)]), 2, "nobody has begun with one");
         assert_eq!(ahead.take(&range(1)), Some("one"));
         assert_eq!(ahead.take(&range(1)), None, "it is told once");
         // Who asks before anybody has begun does it himself.
@@ -145,7 +161,7 @@ mod tests {
     fn no_more_are_begun_than_keep_the_medium_busy() {
         let long = |number: u64| ByteRange::new(number << 20, 1 << 20);
         let ahead = Ahead::new();
-        ahead.plan(&[long(0), long(1), long(2), long(3)]);
+        assert_eq!(ahead.plan(&[long(0), long(1), long(2), long(3)]), 1);
         assert_eq!(
             (ahead.begin(), ahead.begin()),
             (Some((0, long(0))), None),
@@ -154,6 +170,7 @@ mod tests {
         ahead.finish(0, Some("zero"));
         assert_eq!((ahead.begin(), ahead.begin()), (Some((1, long(1))), None), "nobody has come");
         assert_eq!(ahead.take(&long(0)), Some("zero"));
+        assert_eq!(ahead.plan(&[long(1), long(2), long(3)]), 1);
         assert_eq!((ahead.begin(), ahead.begin()), (Some((2, long(2))), None));
         ahead.finish(1, Some("one"));
         assert_eq!(ahead.begin(), Some((3, long(3))));

@@ -257,7 +257,7 @@ impl<B: Backend> Connection<'_, B> {
         Ok(self.incoming.skip(packet.payload)?)
     }
 
-    /// Has these read ahead, and no others.
+    /// Has these read ahead, and no others, by as many as can do something.
     fn plan<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, wanted: &[ByteRange]) {
         for _ in 0..self.ahead.plan(wanted) {
             self.give(scope, Job::Ahead);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Most of them at a time.
-pub(super) const MOST_HANDS: usize = 8;
+pub(super) const MOST_HANDS: usize = 16;
 
 /// What they have to do.
 pub(super) struct Hands<J> {

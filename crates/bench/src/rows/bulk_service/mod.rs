@@ -30,7 +30,7 @@ const ROUNDS: usize = 3;
 /// Requests in flight of `fio`.
 const DISK_DEPTH: usize = 8;
 /// Writes in flight.
-const WRITE_DEPTH: usize = 8;
+const WRITE_DEPTH: usize = 16;
 /// The large file beside short ones.
 const LARGE_BYTES: u64 = 1_000_000_000;
 /// Bytes that are read of files of one length altogether.
