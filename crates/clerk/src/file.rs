@@ -377,8 +377,11 @@ impl FileState {
         }
         let uses = self.lock().bulk;
         if uses.any() {
-            // Failures are kept, and whoever is interrupted is told later.
-            let _ = if uses.may_change() { self.sync(core) } else { self.drain(core) };
+            let settled = if uses.may_change() { self.sync(core) } else { self.drain(core) };
+            // Other failures are kept for those who wrote.
+            if let Err(ClerkError::Interrupted) = settled {
+                self.sync_in_background(core);
+            }
         } else if much || self.lane.budget.is_tight() {
             self.sync_in_background(core);
         }

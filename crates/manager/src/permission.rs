@@ -198,7 +198,9 @@ pub fn plan_changes(
     plan_mode(record, caller, changes, &mut new)?;
     let modify_time = plan_times(record, caller, changes, now, &mut new)?;
     let loses_bits = record.mode & !new.mode & 0o777 != 0;
-    let narrows = loses_bits || new.uid != record.uid || new.gid != record.gid;
+    // Who can write past the kernel would not take them away.
+    let gains_ids = !record.is_directory() && !record.mode & new.mode & 0o6000 != 0;
+    let narrows = loses_bits || gains_ids || new.uid != record.uid || new.gid != record.gid;
     let SetFileAttributes { size, reserve, .. } = *changes;
     Ok(Changes { record: new, size, reserve, modify_time, narrows })
 }

@@ -46,6 +46,11 @@ impl Tree {
     /// Answers a request for the bulk way to an open file: `EOPNOTSUPP` where there is none, `EBUSY` where others have it open.
     pub(crate) fn bulk_way(&self, file: &OpenedFile, data: &[u8]) -> Result<Vec<u8>, Errno> {
         let (mode, is_anew) = wanted(data)?;
+        let allowed = file.open.mode();
+        // Before anything is done for him.
+        if (mode.read && !allowed.read) || (mode.write && !allowed.write) {
+            return Err(Errno::EBADF);
+        }
         if !file.goes_around_the_cache() {
             return Err(Errno::EOPNOTSUPP);
         }

@@ -7,7 +7,7 @@ mod support;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -181,8 +181,12 @@ fn a_way_allows_what_the_opening_does() {
     let path = cell.path("file");
     let bytes = noise(1, LENGTH);
     std::fs::write(&path, &bytes).unwrap();
+    let armed = std::fs::Permissions::from_mode(0o4755);
+    std::fs::set_permissions(&path, armed).unwrap();
     let file = direct(&path, false);
-    assert!(way(&file, WRITE).is_err());
+    assert_eq!(errno(way(&file, WRITE)), Some(libc::EBADF));
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o4755, "who may only read changes nothing");
     let told = way(&file, READ).unwrap();
     let refused = open(&told, READ | WRITE).map(|_| ()).unwrap_err();
     assert!(

@@ -54,6 +54,9 @@ pub enum PreloadError {
     /// Something written may be lost.
     #[error("the server has started anew since something was written: it has to be written again")]
     Lost,
+    /// The server has another file in the place of the one that was opened.
+    #[error("another file has taken the place of the one that was opened: open it again")]
+    Replaced,
     /// This library failed.
     #[error("the library has failed")]
     Broken,
@@ -78,6 +81,7 @@ impl PreloadError {
             PreloadError::NotGranted(error) | PreloadError::Kernel(error) => error.raw_os_error(),
             PreloadError::Cell(_) | PreloadError::Certificate(_) => libc::EACCES,
             PreloadError::Way(_) | PreloadError::Lost | PreloadError::Broken => libc::EIO,
+            PreloadError::Replaced => libc::ESTALE,
             PreloadError::Fault => libc::EFAULT,
             PreloadError::Access => libc::EBADF,
             PreloadError::Argument(_) => libc::EINVAL,
@@ -106,7 +110,8 @@ impl PreloadError {
             | PreloadError::NotGranted(_)
             | PreloadError::Way(_)
             | PreloadError::Cell(_)
-            | PreloadError::Certificate(_) => true,
+            | PreloadError::Certificate(_)
+            | PreloadError::Replaced => true,
             _ => false,
         }
     }

@@ -59,6 +59,8 @@ pub(crate) struct Mapped {
 #[derive(Default)]
 struct Link {
     file: Option<Arc<StripedFile>>,
+    /// How servers know it, since it was opened first.
+    identities: Option<Vec<u64>>,
     /// Grows when another one takes its place.
     number: u64,
 }
@@ -73,7 +75,10 @@ impl Mapped {
     ) -> Result<Mapped, PreloadError> {
         let file = origin.open(fd, false)?;
         let mapped = Mapped::new(origin, seen, access, durable);
-        mapped.lock().file = Some(Arc::new(file));
+        let mut link = mapped.lock();
+        link.identities = Some(file.identities());
+        link.file = Some(Arc::new(file));
+        drop(link);
         Ok(mapped)
     }
 
@@ -99,7 +104,11 @@ impl Mapped {
         let copy = |from: &AtomicBool, to: &AtomicBool| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
+        // Who has it at the fork may not be there to let go.
+        let known = self.link.try_lock().map(|link| link.identities.clone());
+        child.lock().identities = known.unwrap_or_default();
         copy(&self.is_changed, &child.is_changed);
+        copy(&self.is_lost, &child.is_lost);
         copy(&self.is_over, &child.is_over);
         copy(&self.is_relaxed, &child.is_relaxed);
         child
@@ -155,10 +164,32 @@ impl Mapped {
             Some(file) => Arc::clone(file),
             None => {
                 let is_anew = self.refusals.load(Ordering::Relaxed) > 0;
-                Arc::clone(link.file.insert(Arc::new(self.origin.open(fd, is_anew)?)))
+                let file = self.opened(fd, &mut link, is_anew)?;
+                Arc::clone(link.file.insert(file))
             }
         };
         Ok((file, link.number))
+    }
+
+    /// Opens it at its servers, where it must be the same file still.
+    fn opened(
+        &self,
+        fd: c_int,
+        link: &mut Link,
+        is_anew: bool,
+    ) -> Result<Arc<StripedFile>, PreloadError> {
+        let file = self.origin.open(fd, is_anew)?;
+        let found = file.identities();
+        let known = link.identities.get_or_insert_with(|| found.clone());
+        match self.origin.may_be_another() && *known != found {
+            true => Err(PreloadError::Replaced),
+            false => Ok(Arc::new(file)),
+        }
+    }
+
+    /// From here on the kernel has all of it.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Opens it anew, unless somebody has done so since it had that number.
@@ -167,7 +198,7 @@ impl Mapped {
         if let Some(file) = link.file.as_ref().filter(|_| link.number != number) {
             return Ok(Arc::clone(file));
         }
-        let anew = Arc::new(self.origin.open(fd, true)?);
+        let anew = self.opened(fd, &mut link, true)?;
         let before = link.file.replace(Arc::clone(&anew));
         link.number += 1;
         drop(link);
@@ -324,8 +355,15 @@ impl Mapped {
 
     /// Makes durable what was written by bulk, and tells those who know the file. The kernel is to be asked after that.
     pub(crate) fn sync(&self, fd: c_int) -> Result<(), PreloadError> {
-        let told = self.at_servers(fd, |file| Ok(file.sync()?));
+        // By other descriptors, or a parent, of which nobody here knows.
+        let by_others = self.origin.may_be_another();
+        let sync = |file: &StripedFile| if by_others { file.sync_all() } else { file.sync() };
+        let told = self.at_servers(fd, |file| Ok(sync(file)?));
         self.tell_changed(fd);
+        if let Err(PreloadError::Bulk(BulkError::MayBeLost { .. })) = &told {
+            // It is told once, and what is written again can be made durable.
+            self.lock().file = None;
+        }
         told?;
         match self.is_lost.swap(false, Ordering::AcqRel) {
             true => Err(PreloadError::Lost),

@@ -15,6 +15,11 @@ pub(crate) trait Origin: Send + Sync {
     /// Tells whoever else knows the file that it was changed.
     fn tell_changed(&self, fd: c_int);
 
+    /// Whether who opens it anew may be given another file: servers find it by its path.
+    fn may_be_another(&self) -> bool {
+        false
+    }
+
     /// How the file was when it was opened, where the descriptor is not of the file itself, but holds its place.
     fn stand_in(&self) -> Option<FileFacts> {
         None

@@ -95,6 +95,10 @@ impl Origin for Served {
     /// Nobody here has cached anything but the kernel, of what is mounted in another way: that passes its cache by too.
     fn tell_changed(&self, _fd: c_int) {}
 
+    fn may_be_another(&self) -> bool {
+        true
+    }
+
     fn stand_in(&self) -> Option<FileFacts> {
         self.facts
     }

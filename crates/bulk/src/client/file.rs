@@ -17,6 +17,8 @@ pub struct BulkFile {
     opening: Opening,
     told: Told,
     state: Mutex<State>,
+    /// Held by who makes durable what was written, so that nobody is told sooner that it is.
+    syncing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -24,6 +26,8 @@ struct State {
     idle: Vec<Seat>,
     /// Something was written since the last sync, while the server ran as this instance.
     written_to: Option<u64>,
+    /// Something that was written may be lost. Who wrote what is not known here, so all are told.
+    is_lost: bool,
 }
 
 impl BulkFile {
@@ -37,8 +41,8 @@ impl BulkFile {
             let mut queue = Queue::<Vec<u8>>::new(&opening);
             (queue.told()?, queue.take_seat())
         };
-        let state = State { idle: vec![seat], written_to: None };
-        Ok(BulkFile { opening, told, state: Mutex::new(state) })
+        let state = State { idle: vec![seat], written_to: None, is_lost: false };
+        Ok(BulkFile { opening, told, state: Mutex::new(state), syncing: Mutex::new(()) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -49,6 +53,11 @@ impl BulkFile {
     /// The file's length in bytes when it was opened.
     pub fn size_at_open(&self) -> u64 {
         self.told.size
+    }
+
+    /// By which number the server knows the file.
+    pub fn identity(&self) -> u64 {
+        self.told.identity
     }
 
     /// Bytes of which offsets and lengths of transfers must be multiples.
@@ -95,17 +104,43 @@ impl BulkFile {
     ///
     /// # Errors
     ///
-    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not.
+    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not; from then on, until the
+    /// file is opened anew.
     pub fn sync(&self) -> Result<(), BulkError> {
-        let Some(instance) = self.lock().written_to.take() else {
+        self.sync_as(false)
+    }
+
+    /// Makes durable what was written, by whomever.
+    ///
+    /// # Errors
+    ///
+    /// As [`BulkFile::sync`].
+    pub fn sync_all(&self) -> Result<(), BulkError> {
+        self.sync_as(true)
+    }
+
+    fn sync_as(&self, asks_always: bool) -> Result<(), BulkError> {
+        let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = || Err(BulkError::MayBeLost { server: self.opening.address.clone() });
+        let mut state = self.lock();
+        if state.is_lost {
+            return lost();
+        }
+        let written_to = state.written_to.take();
+        drop(state);
+        if written_to.is_none() && !asks_always {
             return Ok(());
-        };
+        }
         let told = self.ask(Kind::Sync, &Fields::default());
         match told {
-            Ok(fields) if fields.instance == instance => Ok(()),
-            Ok(_) => Err(BulkError::MayBeLost { server: self.opening.address.clone() }),
+            Ok(fields) if written_to.is_none_or(|instance| instance == fields.instance) => Ok(()),
+            Ok(_) => {
+                self.lock().is_lost = true;
+                lost()
+            }
             Err(error) => {
-                self.lock().written_to.get_or_insert(instance);
+                let mut state = self.lock();
+                state.written_to = written_to.or(state.written_to);
                 Err(error)
             }
         }
@@ -191,6 +226,6 @@ impl BulkFile {
         }
         tally.end(&mut queue);
         self.give_back(self.leave(queue));
-        tally.into_result()
+        tally.into_length_from(offset)
     }
 }

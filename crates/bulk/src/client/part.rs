@@ -82,13 +82,33 @@ impl Tally {
         }
     }
 
-    /// How many bytes were transferred.
-    pub(super) fn into_result(self) -> Result<usize, BulkError> {
-        self.failure.map_or(Ok(self.bytes), Err)
+    /// How many bytes were transferred from that offset on, up to the first one that was lacking: the file may have become longer
+    /// since.
+    pub(super) fn into_length_from(self, offset: u64) -> Result<usize, BulkError> {
+        let first = self.lacking.iter().map(|range| range.offset).min();
+        let length = first.map_or(self.bytes, |first| (first - offset) as usize);
+        self.failure.map_or(Ok(length), Err)
     }
 
     /// What was not there to be read.
     pub(super) fn into_lacking(self) -> Result<Vec<ByteRange>, BulkError> {
         self.failure.map_or(Ok(self.lacking), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_behind_something_lacking_does_not_count() {
+        let mut memory = [0; 30];
+        let mut tally = Tally::default();
+        for (part, (offset, length)) in memory.chunks_mut(10).zip([(100, 10), (110, 4), (120, 10)])
+        {
+            let buffer = Part::Into(part);
+            tally.take(Completed { offset, buffer, outcome: Ok(length) });
+        }
+        assert_eq!(tally.into_length_from(100).unwrap(), 14);
     }
 }

@@ -99,6 +99,20 @@ impl StripedFile {
         self.columns.iter().try_for_each(BulkFile::sync)
     }
 
+    /// Makes durable what was written, by whomever.
+    ///
+    /// # Errors
+    ///
+    /// As [`StripedFile::sync`].
+    pub fn sync_all(&self) -> Result<(), BulkError> {
+        self.columns.iter().try_for_each(BulkFile::sync_all)
+    }
+
+    /// By which numbers servers know the file: another one has others.
+    pub fn identities(&self) -> Vec<u64> {
+        self.columns.iter().map(BulkFile::identity).collect()
+    }
+
     /// The file's length in bytes.
     ///
     /// # Errors

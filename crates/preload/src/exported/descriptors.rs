@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_ulong};
 use libc::FILE;
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use crate::error::{last_error, set_errno};
+use crate::error::{PreloadError, last_error, set_errno};
 use crate::verify::borrowed;
 use crate::{guard, hook, own, process, real, table};
 
@@ -42,7 +42,15 @@ fn is_taken(fd: c_int) -> bool {
     !own::is_empty() && !guard::is_inside() && process::is_known() && own::has_for_others(fd)
 }
 
-/// A descriptor is about to be closed, or to be of something else.
+/// A descriptor may be about to be of something else: those who know its file are told of changes.
+fn tell(fd: c_int) {
+    let _ = hook::mapped::<c_int>(fd, |file| {
+        file.tell_changed(fd);
+        Ok(None)
+    });
+}
+
+/// A descriptor is about to be closed, or is of something else.
 fn leave(fd: c_int) {
     if !table::is_empty() {
         hook::within::<c_int>(|| {
@@ -74,11 +82,13 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
         set_errno(libc::EBUSY);
         return -1;
     }
-    if fd != to {
+    tell(to);
+    // SAFETY: the caller answers for it.
+    let told = unsafe { real::dup2(fd, to) };
+    if told >= 0 && fd != to {
         leave(to);
     }
-    // SAFETY: the caller answers for it.
-    copied(fd, unsafe { real::dup2(fd, to) })
+    copied(fd, told)
 }
 
 /// As in C.
@@ -92,11 +102,13 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         set_errno(libc::EBUSY);
         return -1;
     }
-    if fd != to {
+    tell(to);
+    // SAFETY: the caller answers for it.
+    let told = unsafe { real::dup3(fd, to, flags) };
+    if told >= 0 {
         leave(to);
     }
-    // SAFETY: the caller answers for it.
-    copied(fd, unsafe { real::dup3(fd, to, flags) })
+    copied(fd, told)
 }
 
 /// What comes before `fcntl`: the answer, or nothing where the kernel has it.
@@ -104,6 +116,9 @@ fn before_control(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
     match command {
         libc::F_SETFL => hook::mapped(fd, |file| {
             let is_direct = argument as c_int & libc::O_DIRECT != 0;
+            if file.stand_in().is_some() && argument as c_int & libc::O_APPEND != 0 {
+                return Err(PreloadError::Argument("nothing is appended to what is not here"));
+            }
             file.relax(!is_direct);
             file.tell_changed(fd);
             // What holds a file's place has no cache to be passed by.

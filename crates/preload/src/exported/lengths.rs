@@ -134,7 +134,15 @@ macro_rules! maps {
                 return refused;
             }
             // SAFETY: the caller answers for it.
-            unsafe { real::mmap(at, length, protection, flags, fd, offset) }
+            let mapped = unsafe { real::mmap(at, length, protection, flags, fd, offset) };
+            if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && mapped != libc::MAP_FAILED {
+                // What is changed there, and what is written by bulk, would not be seen by each other.
+                hook::mapped(fd, |file| {
+                    file.end();
+                    Ok(None::<c_int>)
+                });
+            }
+            mapped
         }
     )*};
 }

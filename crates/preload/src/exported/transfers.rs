@@ -146,20 +146,23 @@ impl Vector {
     /// # Safety
     ///
     /// There are so many.
-    unsafe fn listed(&self, file: &Mapped) -> Option<&[iovec]> {
+    unsafe fn listed(&self, file: &Mapped) -> Outcome<&[iovec]> {
         if self.flags.unwrap_or(0) & !(NEEDLESS | DURABLE) != 0 {
             file.tell_changed(self.fd);
-            return None;
+            return match file.stand_in() {
+                Some(_) => Err(PreloadError::Unsupported("there are no such transfers by bulk")),
+                None => Ok(None),
+            };
         }
         // SAFETY: the caller says so.
-        unsafe { listed(self.parts, self.count) }
+        Ok(unsafe { listed(self.parts, self.count) })
     }
 
     /// An offset of -1 is where the program is, for those with flags alone; the kernel refuses it to others.
     unsafe fn read(&self, file: &Mapped) -> Outcome<ssize_t> {
         // SAFETY: the caller answers for it.
         unsafe {
-            match self.listed(file) {
+            match self.listed(file)? {
                 Some(parts) if self.at == -1 && self.flags.is_some() => file.read(self.fd, parts),
                 Some(parts) => file.read_at(self.fd, parts, self.at),
                 None => Ok(None),
@@ -171,7 +174,7 @@ impl Vector {
     unsafe fn write(&self, file: &Mapped) -> Outcome<ssize_t> {
         // SAFETY: the caller answers for it.
         let told = unsafe {
-            match self.listed(file) {
+            match self.listed(file)? {
                 Some(parts) if self.at == -1 && self.flags.is_some() => {
                     file.write(self.fd, parts)?
                 }

@@ -11,7 +11,7 @@ use crate::commands::Outcome;
 use crate::output::note;
 use std::error::Error;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -224,7 +224,14 @@ impl Landing {
         let part = beside(target, PART);
         let (mut journal, noted) = Journal::open(&beside(target, JOURNAL))?;
         let source = SourceFacts::new(facts.size, facts.time.0, called);
-        let is_there = part.is_file();
+        let found = part.symlink_metadata().ok();
+        let is_there = found.as_ref().is_some_and(Metadata::is_file);
+        if found.is_some_and(|found| !found.is_file() || (noted.is_none() && found.len() > 0)) {
+            return Err(Failure::Final(format!(
+                "{} is there already, and is not of a transfer that was interrupted: move it away",
+                part.display()
+            )));
+        }
         let pending = Pending::staying(target, part)?;
         let noted = match noted {
             Some(noted) if is_there && noted.source == source => noted,

@@ -6,7 +6,7 @@
 use nasd_client::{ClientError, ManagerClient};
 use nasd_transport::{Certified, Identity};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// How long an answer is believed without asking again: so long a member who was removed may get tickets still.
@@ -35,7 +35,7 @@ impl Asked for ManagerClient {
 
 /// The members as far as they are known.
 pub struct Members<A> {
-    manager: A,
+    manager: RwLock<A>,
     known: Mutex<Known>,
 }
 
@@ -55,7 +55,12 @@ struct Answer {
 impl<A: Asked> Members<A> {
     /// Nobody is known yet.
     pub fn new(manager: A) -> Self {
-        Members { manager, known: Mutex::default() }
+        Members { manager: RwLock::new(manager), known: Mutex::default() }
+    }
+
+    /// From here on this one is asked: who asks has another certificate.
+    pub fn ask(&self, manager: A) {
+        *self.manager.write().unwrap_or_else(PoisonError::into_inner) = manager;
     }
 
     /// Whether whoever is at the other end is a present member.
@@ -76,7 +81,9 @@ impl<A: Asked> Members<A> {
             last
         };
         // Others are not kept waiting meanwhile.
-        let told = self.manager.is_member(&key.0, &key.1);
+        let manager = self.manager.read().unwrap_or_else(PoisonError::into_inner);
+        let told = manager.is_member(&key.0, &key.1);
+        drop(manager);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match told {
             Ok(is_member) => {

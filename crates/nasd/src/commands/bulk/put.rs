@@ -269,7 +269,15 @@ impl<'a> Leaving<'a> {
         let source = SourceFacts::new(length, time_of(found).0, &called);
         let (mut journal, noted) = Journal::open(&journal_path(&source)?)?;
         let facts = remote.facts(&meanwhile);
-        let is_there = facts.is_ok_and(|facts| facts.is_some_and(|facts| facts.kind == Kind::File));
+        let found = facts.ok().flatten();
+        let is_others = found.is_some_and(|found| found.size > 0) && noted.is_none();
+        if is_others && !remote.is_one_file() {
+            return Err(Failure::Final(format!(
+                "{} is there already, and is not of a transfer that was interrupted here: remove it",
+                remote.called(&meanwhile)
+            )));
+        }
+        let is_there = found.is_some_and(|facts| facts.kind == Kind::File);
         let noted = match noted {
             Some(noted) if is_there && noted.source == source => noted,
             _ => {

@@ -10,6 +10,7 @@ use nasd_bulk_service::desk::{Desk, DeskOptions};
 use nasd_bulk_service::directory::{DirectoryOptions, Surroundings};
 use nasd_cell::session::{host_client, host_tls};
 use nasd_cell::{Cell, now};
+use nasd_client::ManagerClient;
 use nasd_transport::{Server, ServerOptions, ServerTls};
 use std::error::Error;
 use std::net::TcpListener;
@@ -40,15 +41,17 @@ pub fn serve(cell: &Path, arguments: &BulkServeArguments) -> Outcome {
         })?),
     };
     let tls = cell.as_ref().map(host_tls).transpose()?;
-    let desk = desk(cell.as_ref(), &served, arguments)?;
+    let asked = cell.as_ref().map(|cell| host_client(cell, MANAGER_PATIENCE)).transpose()?;
+    let members = asked.map(|manager| Arc::new(Members::new(manager)));
+    let desk = desk((cell.as_ref(), members.clone()), &served, arguments)?;
     let listener = TcpListener::bind(arguments.listen)
         .map_err(|error| format!("can't listen on {}: {error}", arguments.listen))?;
     let server = Server::start(listener, tls.clone(), Arc::new(desk), server_options(arguments))?;
     warn(&served, arguments);
     announce_ready(&format!("{} {}", server.address(), served.display()));
     while !shutdown.wait_for(REFRESH_INTERVAL) {
-        if let (Some(cell), Some(tls)) = (&cell, &tls) {
-            refresh_certificate(cell, tls);
+        if let (Some(cell), Some(tls), Some(members)) = (&cell, &tls, &members) {
+            refresh_certificate(cell, tls, members);
         }
     }
     announce_end();
@@ -67,7 +70,7 @@ fn served_directory(dir: &Path) -> Result<PathBuf, String> {
 }
 
 fn desk(
-    cell: Option<&Cell>,
+    (cell, members): (Option<&Cell>, Option<Arc<Members<ManagerClient>>>),
     served: &Path,
     arguments: &BulkServeArguments,
 ) -> Result<Desk, Box<dyn Error>> {
@@ -89,8 +92,7 @@ fn desk(
         anyone: arguments.anyone,
         ..DeskOptions::default()
     };
-    if let Some(cell) = cell {
-        let members = Members::new(host_client(cell, MANAGER_PATIENCE)?);
+    if let Some(members) = members {
         options.members = Some(Arc::new(move |identity| members.has(identity)));
     }
     let desk = Desk::new(served, surroundings, directory, options);
@@ -125,9 +127,13 @@ fn warn(served: &Path, arguments: &BulkServeArguments) {
 }
 
 /// A certificate must not end because the server has run for long.
-fn refresh_certificate(cell: &Cell, tls: &ServerTls) {
-    match host_tls(cell) {
-        Ok(fresh) => tls.replace(&fresh),
+fn refresh_certificate(cell: &Cell, tls: &ServerTls, members: &Members<ManagerClient>) {
+    let fresh = host_tls(cell).and_then(|fresh| Ok((fresh, host_client(cell, MANAGER_PATIENCE)?)));
+    match fresh {
+        Ok((fresh, manager)) => {
+            tls.replace(&fresh);
+            members.ask(manager);
+        }
         Err(error) => tracing::error!(error, "this machine's certificate is not looked after"),
     }
 }

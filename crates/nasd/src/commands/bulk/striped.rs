@@ -18,11 +18,19 @@ impl Striped {
     /// # Errors
     /// A server that wants what no device wants.
     pub fn new(file: StripedFile, base: u64) -> Result<Striped, Failure> {
-        match file.alignment() {
-            1..=MOST_ALIGNMENT => Ok(Striped { file, base }),
-            other => Err(Failure::Final(format!(
-                "the server wants transfers of multiples of {other} bytes"
-            ))),
+        Ok(Striped { file: checked(file)?, base })
+    }
+}
+
+/// A file whose server wants nothing that no device wants.
+///
+/// # Errors
+/// A server that does.
+pub fn checked(file: StripedFile) -> Result<StripedFile, Failure> {
+    match file.alignment() {
+        1..=MOST_ALIGNMENT => Ok(file),
+        other => {
+            Err(Failure::Final(format!("the server wants transfers of multiples of {other} bytes")))
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::remote::{
     Facts, Failure, Kind, Listed, Making, Remote, RemoteFile, RemoteLane, below, split,
 };
-use super::striped::{self, Striped};
+use super::striped;
+use super::transfer::lock;
 use crate::shared_file::printable;
 use nasd_bulk_service::client::{BulkError, StripedFile};
 use nasd_cell::Cell;
@@ -15,7 +16,7 @@ use nasd_clerk::{
 use nasd_protocol::bulk::Options;
 use nasd_types::Protection;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Entries asked for at a time.
@@ -59,32 +60,20 @@ impl Volume {
     fn opened(&self, entry: &Entry, mode: OpenMode) -> Result<Box<dyn RemoteFile>, Failure> {
         let (file, _) = self.clerk.open_known(&self.caller, entry, mode).map_err(failure)?;
         let (clerk, caller, entry) = (Arc::clone(&self.clerk), Arc::clone(&self.caller), *entry);
-        let way = self.bulk_way(&file)?.map(|file| Striped::new(file, 0)).transpose()?;
-        Ok(Box::new(VolumeFile { clerk, caller, entry, file, way }))
-    }
-
-    /// The file at the bulk service of the drives that have its bytes; nothing where it is read and written as by `nasd cp`: where
-    /// its bytes are kept more than once, or drives don't serve them so.
-    fn bulk_way(&self, file: &OpenFile) -> Result<Option<StripedFile>, Failure> {
-        let (more, patience) = self.bulk;
-        let OpenMode { read, write } = file.mode();
-        let mut options = Options::empty();
-        options.set(Options::READ, read);
-        options.set(Options::WRITE, write);
-        if let Some(mut way) = file.bulk_way(file.mode(), false).map_err(failure)? {
-            way.components.iter_mut().for_each(|component| component.protection |= more);
-            match way.open(options, patience) {
-                Err(BulkError::Failed { .. }) => {}
-                opened => return opened.map(Some).map_err(striped::failure),
+        let mut opened =
+            VolumeFile { clerk, caller, entry, file, bulk: self.bulk, ways: Mutex::default() };
+        match opened.open_way(false)? {
+            Some(way) => opened.ways = Mutex::new(vec![Arc::new(way)]),
+            // What goes by the clerk is protected as the volume says.
+            None if !self.clerk.volume().protection.contains(self.bulk.0) => {
+                return Err(Failure::Final(
+                    "its bytes don't go by the bulk service, but as the volume protects them: leave --protection away"
+                        .to_owned(),
+                ));
             }
+            None => {}
         }
-        match self.clerk.volume().protection.contains(more) {
-            true => Ok(None),
-            false => Err(Failure::Final(
-                "its bytes don't go by the bulk service, but as the volume protects them: leave --protection away"
-                    .to_owned(),
-            )),
-        }
+        Ok(Box::new(opened))
     }
 }
 
@@ -192,18 +181,56 @@ struct VolumeFile {
     caller: Arc<Caller>,
     entry: Entry,
     file: OpenFile,
-    /// Its bytes, where they are moved without the clerk.
-    way: Option<Striped>,
+    bulk: (Protection, Duration),
+    /// The files that are open at the drives that have its bytes, of which each lane has its own; none where it is read and
+    /// written by the clerk.
+    ways: Mutex<Vec<Arc<StripedFile>>>,
+}
+
+impl VolumeFile {
+    /// Opens it at the bulk service of the drives that have its bytes; nothing where it is read and written as by `nasd cp`: where
+    /// its bytes are kept more than once, or drives don't serve them so. `is_anew` where capabilities were refused.
+    fn open_way(&self, is_anew: bool) -> Result<Option<StripedFile>, Failure> {
+        let (more, patience) = self.bulk;
+        let OpenMode { read, write } = self.file.mode();
+        let mut options = Options::empty();
+        options.set(Options::READ, read);
+        options.set(Options::WRITE, write);
+        let way = self.file.bulk_way(self.file.mode(), is_anew).map_err(failure)?;
+        let Some(mut way) = way else { return Ok(None) };
+        way.components.iter_mut().for_each(|component| component.protection |= more);
+        match way.open(options, patience) {
+            Err(BulkError::Failed { .. }) => Ok(None),
+            opened => striped::checked(opened.map_err(striped::failure)?).map(Some),
+        }
+    }
+
+    fn ways(&self) -> MutexGuard<'_, Vec<Arc<StripedFile>>> {
+        lock(&self.ways)
+    }
+
+    /// One more way, for a lane; what was written by it is made durable with the rest.
+    fn new_way(&self, is_anew: bool) -> Result<Arc<StripedFile>, Failure> {
+        let way = self.open_way(is_anew)?;
+        let way = way.ok_or_else(|| {
+            Failure::Stale(
+                "its bytes were moved to where the bulk service has none of them".to_owned(),
+            )
+        })?;
+        let way = Arc::new(way);
+        self.ways().push(Arc::clone(&way));
+        Ok(way)
+    }
 }
 
 impl RemoteFile for VolumeFile {
     fn alignment(&self) -> u64 {
-        self.way.as_ref().map_or(1, RemoteFile::alignment)
+        self.ways().first().map_or(1, |way| way.alignment())
     }
 
     fn lane(&self) -> Result<Box<dyn RemoteLane + '_>, Failure> {
-        if let Some(way) = &self.way {
-            return way.lane();
+        if !self.ways().is_empty() {
+            return Ok(Box::new(ByWay { file: self, way: self.new_way(false)? }));
         }
         if self.file.mode().write {
             return Ok(Box::new(Shared(&self.file)));
@@ -214,10 +241,7 @@ impl RemoteFile for VolumeFile {
     }
 
     fn size(&self) -> Result<u64, Failure> {
-        match &self.way {
-            Some(way) => way.size(),
-            None => self.file.size_now().map_err(failure),
-        }
+        self.file.size_now().map_err(failure)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Failure> {
@@ -226,11 +250,49 @@ impl RemoteFile for VolumeFile {
     }
 
     fn sync(&self) -> Result<(), Failure> {
-        if let Some(way) = &self.way {
-            way.sync()?;
+        let ways = self.ways().clone();
+        for way in &ways {
+            match way.sync() {
+                // What drives have answered is durable, whether or not one may ask for more.
+                Err(error) if error.needs_new_capability() => {}
+                synced => synced.map_err(striped::failure)?,
+            }
+        }
+        if !ways.is_empty() {
             self.file.note_bulk_changes().map_err(failure)?;
         }
         self.file.sync().map_err(failure)
+    }
+}
+
+/// A reader or writer by a way of its own, which is had anew when its capabilities have ended.
+struct ByWay<'f> {
+    file: &'f VolumeFile,
+    way: Arc<StripedFile>,
+}
+
+impl ByWay<'_> {
+    fn run<T>(
+        &mut self,
+        mut run: impl FnMut(&StripedFile) -> Result<T, BulkError>,
+    ) -> Result<T, Failure> {
+        match run(&self.way) {
+            Err(error) if error.needs_new_capability() => {
+                self.way = self.file.new_way(true)?;
+                run(&self.way).map_err(striped::failure)
+            }
+            done => done.map_err(striped::failure),
+        }
+    }
+}
+
+impl RemoteLane for ByWay<'_> {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize, Failure> {
+        self.run(|way| way.read_at(into, offset))
+    }
+
+    fn write_at(&mut self, data: &[u8], offset: u64) -> Result<(), Failure> {
+        self.run(|way| way.write_at(data, offset))
     }
 }
 
