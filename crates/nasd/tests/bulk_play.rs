@@ -4,10 +4,11 @@
 
 mod support;
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{CellOptions, TestCell, noise, text};
+use support::{CellOptions, TestCell, nasd, noise, text};
 
 const FRAME: usize = 64 << 10;
 
@@ -57,6 +58,36 @@ fn more_protection_than_the_ordinary_way_has_is_not_promised() {
     let to = cell.directory.path().join("to");
     let to = to.to_str().unwrap();
     refused(&cell, &["get", "--protection", "privacy-data", "main:/f", to], "leave --protection");
+}
+
+#[test]
+fn a_transfer_goes_on_when_its_capabilities_are_taken_back() {
+    for options in [CellOptions::default(), CellOptions::striped(3, "raid0")] {
+        let cell = TestCell::start(&options);
+        let here = |name: &str| cell.directory.path().join(name).to_str().unwrap().to_owned();
+        let bytes = noise(3, (8 << 20) + 5);
+        std::fs::write(here("source"), &bytes).unwrap();
+        // So many short ones that it takes a while.
+        let slowly = ["--streams", "2", "--block", "4K"];
+        let (source, back) = (here("source"), here("back"));
+        let put = [&["put", "--resume"], &slowly[..], &[&*source, "main:/f"]].concat();
+        let get = [&["get"], &slowly[..], &["main:/f", &*back]].concat();
+        for (arguments, name) in [(put, "main:/f.part"), (get, "main:/f")] {
+            let mut command = nasd();
+            command.arg("bulk").args(&arguments).arg("--cell").arg(cell.cell());
+            let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+            let mut taken_back = 0;
+            while child.try_wait().unwrap().is_none() {
+                taken_back += u32::from(cell.nasd(&["cap", "revoke", name]).status.success());
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+            assert!(taken_back > 0, "{arguments:?} was over before anything was taken back");
+        }
+        assert!(std::fs::read(cell.path("f")).unwrap() == bytes);
+        assert!(std::fs::read(here("back")).unwrap() == bytes);
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ struct State {
     idle: Vec<Seat>,
     /// Something was written since the last sync, while the server ran as this instance.
     written_to: Option<u64>,
-    /// Something that was written may be lost. Who wrote what is not known here, so all are told.
+    /// Something that was written may be lost. Who wrote what is not known here, so all are told until something is written again.
     is_lost: bool,
 }
 
@@ -104,8 +104,8 @@ impl BulkFile {
     ///
     /// # Errors
     ///
-    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not; from then on, until the
-    /// file is opened anew.
+    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not. Whoever writes by several
+    /// threads lets all of them end before he writes it again.
     pub fn sync(&self) -> Result<(), BulkError> {
         self.sync_as(false)
     }
@@ -191,7 +191,9 @@ impl BulkFile {
     /// Takes the seat from a queue, and notes what was written.
     pub(super) fn leave<B: AsRef<[u8]> + AsMut<[u8]>>(&self, mut queue: Queue<'_, B>) -> Seat {
         if let Some(instance) = queue.written_to() {
-            self.lock().written_to.get_or_insert(instance);
+            let mut state = self.lock();
+            state.written_to.get_or_insert(instance);
+            state.is_lost = false;
         }
         queue.take_seat()
     }

@@ -18,6 +18,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// How often a file is written whose server has lost some of it.
@@ -309,6 +310,7 @@ impl<'a> Leaving<'a> {
         let hashes = copying.arguments.checksum;
         let file = self.remote.make(&self.meanwhile, self.making)?;
         let file: &dyn RemoteFile = &*file;
+        let is_lost = AtomicBool::new(false);
         let one = |index: u64, memory: &mut Vec<u8>| {
             let piece = Piece { parts, index, block };
             let mut fill = |at: u64, room: &mut [u8]| {
@@ -322,7 +324,13 @@ impl<'a> Leaving<'a> {
             if let Some(journal) = &self.journal {
                 // Another one that has written waits, so that it is not told of a sync that is under way still.
                 let mut journal = lock(journal);
-                file.sync()?;
+                // What others wrote may be lost as well, whatever they are told.
+                if is_lost.load(Ordering::Acquire) {
+                    return Err(Failure::MayBeLost(
+                        "something written before may be lost".to_owned(),
+                    ));
+                }
+                file.sync().inspect_err(|_| is_lost.store(true, Ordering::Release))?;
                 journal.note(index, hash)?;
                 lock(&self.done)[index as usize] = true;
             }

@@ -200,6 +200,8 @@ impl VolumeFile {
         let Some(mut way) = way else { return Ok(None) };
         way.components.iter_mut().for_each(|component| component.protection |= more);
         match way.open(options, patience) {
+            // What the clerk has had for a while may have been taken back.
+            Err(error) if error.needs_new_capability() && !is_anew => self.open_way(true),
             Err(BulkError::Failed { .. }) => Ok(None),
             opened => striped::checked(opened.map_err(striped::failure)?).map(Some),
         }
