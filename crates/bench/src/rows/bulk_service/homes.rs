@@ -1,6 +1,8 @@
 //! Where the files of the rows are: objects of the measured drive, or files of a directory that a process of its own serves.
 
+use std::fs::{File, Permissions};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -74,7 +76,10 @@ impl<'b> Home<'b> {
             }
             Home::Directory(served) => {
                 let name = number.to_string();
-                let made = std::fs::File::create(served.path.join(&name));
+                // Whoever writes to it is nobody.
+                let for_all = || Permissions::from_mode(0o666);
+                let made = File::create(served.path.join(&name));
+                let made = made.and_then(|made| made.set_permissions(for_all()));
                 made.map_err(BenchError::io("can't make a file to be served"))?;
                 Place::File(name)
             }
@@ -136,10 +141,6 @@ impl<'b> Served<'b> {
         let mut served = Served { bench, path, desk, process: None };
         let log = served.bench.target.directory.join("served.log");
         served.process = Some(Process::start("the bulk server", &log, serve)?);
-        // Whoever writes to its files is nobody.
-        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-        let opened = std::fs::set_permissions(&served.path, everybody);
-        opened.map_err(BenchError::io("can't open a directory to everybody"))?;
         Ok(served)
     }
 }
