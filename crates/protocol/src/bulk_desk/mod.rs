@@ -70,43 +70,6 @@ pub trait Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SPECIFICATION: &str = include_str!("../../../../specs/bulk-desk.x");
-
-    /// `IsDirectory` as `IS_DIRECTORY`.
-    fn shouted(name: &str) -> String {
-        let mut shouted = String::new();
-        for (at, letter) in name.char_indices() {
-            if at > 0 && letter.is_ascii_uppercase() {
-                shouted.push('_');
-            }
-            shouted.push(letter.to_ascii_uppercase());
-        }
-        shouted
-    }
-
-    #[test]
-    fn numbers_are_those_of_the_specification() {
-        let has = |line: &str| assert!(SPECIFICATION.contains(line), "{line}");
-        has(&format!("}} = {PROGRAM:#x};"));
-        has(&format!("}} = {VERSION};"));
-        has(&format!("NASD_MAX_DESK_PATH = {MAX_PATH_BYTES};"));
-        has(&format!("NASD_MAX_DESK_ENTRIES = {MAX_DESK_ENTRIES};"));
-        has(&format!("NASD_MAX_PLACE = {};", crate::bulk::MAX_PLACE_BYTES));
-        for status in DeskStatus::ALL {
-            has(&format!("NASDK_{} = {}", shouted(&format!("{status:?}")), u32::from(*status)));
-        }
-        for (name, bit) in Wanted::all().iter_names() {
-            has(&format!("NASD_WANT_{name} = {};", bit.bits()));
-        }
-        let procedures = SPECIFICATION.split("version NASD_BULK_DESK_V1").nth(1).unwrap();
-        for procedure in Procedure::ALL {
-            let name = format!("NASD_DESK_{}(", shouted(&format!("{procedure:?}")));
-            let line = procedures.lines().find(|line| line.contains(&name)).unwrap();
-            assert!(line.ends_with(&format!("= {};", u32::from(*procedure))), "{line}");
-        }
-    }
-
     use nasd_types::Timestamp;
     use nasd_xdr::{XdrError, from_bytes, to_bytes};
     use proptest::prelude::*;

@@ -7,6 +7,8 @@ use nasd_capability::{
     CAPABILITY_BYTES, DIGEST_BYTES, KEY_BYTES, KeyKind, MAX_NARROWINGS, SALT_BYTES,
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
+use nasd_protocol::bulk::MAX_PLACE_BYTES;
+use nasd_protocol::bulk_desk::{DeskStatus, MAX_DESK_ENTRIES, MAX_PATH_BYTES, Wanted};
 use nasd_protocol::drive::{
     AuditKind, BatchKind, ComponentComplaint, ComponentRole, ExtensionOutcome, MAX_SEALED_BYTES,
     Medium, MemberState, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
@@ -14,7 +16,7 @@ use nasd_protocol::drive::{
 use nasd_protocol::manager::{
     Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, RepairAction, XattrFlags,
 };
-use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
+use nasd_protocol::{AUTH_FLAVOR, Status, bulk_desk, drive, limits, manager};
 use nasd_types::{Compression, FS_SPECIFIC_BYTES, ObjectId, Protection, Rights, SeekTarget};
 
 use crate::spec::{Definition, Program, Spec};
@@ -117,6 +119,15 @@ const CONSTANTS: &[(&str, u64)] = &[
     ("NASD_XATTR_REPLACE", XattrFlags::REPLACE.0 as u64),
     ("NASD_RENAME_EXCHANGE", RenameFlags::EXCHANGE.0 as u64),
     ("NASD_RENAME_NO_REPLACE", RenameFlags::NO_REPLACE.0 as u64),
+    ("NASD_MAX_DESK_PATH", MAX_PATH_BYTES as u64),
+    ("NASD_MAX_DESK_NAME", limits::MAX_NAME_BYTES as u64),
+    ("NASD_MAX_DESK_ENTRIES", MAX_DESK_ENTRIES as u64),
+    ("NASD_MAX_PLACE", MAX_PLACE_BYTES as u64),
+    ("NASD_WANT_READ", Wanted::READ.bits() as u64),
+    ("NASD_WANT_WRITE", Wanted::WRITE.bits() as u64),
+    ("NASD_WANT_CREATE", Wanted::CREATE.bits() as u64),
+    ("NASD_WANT_EXCLUSIVE", Wanted::EXCLUSIVE.bits() as u64),
+    ("NASD_WANT_TRUNCATE", Wanted::TRUNCATE.bits() as u64),
 ];
 
 #[test]
@@ -136,6 +147,23 @@ fn statuses_are_those_of_the_specification() {
     let mut manager = vec![("NASDM_OK".to_owned(), 0)];
     manager.extend(numbered("NASDM", ManagerStatus::ALL, u32::from));
     assert_eq!(enumeration(&spec, "nasd_manager_status"), manager);
+    let mut desk = vec![("NASDK_OK".to_owned(), 0)];
+    desk.extend(numbered("NASDK", DeskStatus::ALL, u32::from));
+    assert_eq!(enumeration(&spec, "nasd_desk_status"), desk);
+}
+
+#[test]
+fn wishes_are_those_of_the_specification() {
+    let spec = Spec::load();
+    let specified: Vec<(&str, u64)> = spec
+        .constants
+        .iter()
+        .filter_map(|(name, bit)| Some((name.strip_prefix("NASD_WANT_")?, *bit)))
+        .collect();
+    let mut rust: Vec<(&str, u64)> =
+        Wanted::all().iter_names().map(|(name, wish)| (name, wish.bits().into())).collect();
+    rust.sort_unstable();
+    assert_eq!(specified, rust);
 }
 
 #[test]
@@ -196,13 +224,13 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 22, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 23, "one is not checked");
 }
 
 #[test]
 fn programs_are_those_of_the_specification() {
     let spec = Spec::load();
-    assert_eq!(spec.programs.len(), 2);
+    assert_eq!(spec.programs.len(), 3);
     let program = &spec.programs["NASD_DRIVE_PROGRAM"];
     assert_eq!(program.number, u64::from(drive::PROGRAM));
     assert_eq!(program.version, u64::from(drive::VERSION));
@@ -211,6 +239,10 @@ fn programs_are_those_of_the_specification() {
     assert_eq!(program.number, u64::from(manager::PROGRAM));
     assert_eq!(program.version, u64::from(manager::VERSION));
     assert_eq!(procedures(program), numbered("NASDM", manager::Procedure::ALL, u32::from));
+    let program = &spec.programs["NASD_BULK_DESK"];
+    assert_eq!(program.number, u64::from(bulk_desk::PROGRAM));
+    assert_eq!(program.version, u64::from(bulk_desk::VERSION));
+    assert_eq!(procedures(program), numbered("NASD_DESK", bulk_desk::Procedure::ALL, u32::from));
 }
 
 fn procedures(program: &Program) -> Vec<(String, u64)> {
@@ -225,7 +257,18 @@ fn specified_type<T>() -> String {
         let is_made = path.ends_with("::File>");
         return if is_made { "nasd_made" } else { "nasd_changed" }.to_owned();
     }
-    match path.rsplit("::").next().unwrap_or(path) {
+    let name = path.rsplit("::").next().unwrap_or(path);
+    if path.contains("::bulk_desk::") {
+        return match name {
+            "IssuedTicket" => "nasd_ticket".to_owned(),
+            "TicketArguments" => "nasd_ticket_arguments".to_owned(),
+            "FileFacts" => "nasd_desk_facts".to_owned(),
+            "DeskPath" => "nasd_desk_path".to_owned(),
+            "SettimeArguments" => "nasd_desk_time_arguments".to_owned(),
+            name => specified_name("nasd_desk", name).to_lowercase(),
+        };
+    }
+    match name {
         "()" => "void".to_owned(),
         // Renamed because an operation has the name already, or to make a struct of one field.
         "SpaceInformation" => "nasd_space".to_owned(),
@@ -319,4 +362,6 @@ fn operations_have_the_types_of_the_specification() {
         StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus
         Tmpfile);
+    check_operations!(&spec, "NASD_BULK_DESK", bulk_desk:
+        Ticket Look List Mkdir Rename Remove Settime Setmode);
 }

@@ -5,6 +5,10 @@ use nasd_capability::{
     Capability, Chain, DataTag, Digest, KeyKind, Narrowing, Nonce, SealedCapability, SealedKey,
     SecretKey, Suite,
 };
+use nasd_protocol::bulk_desk::{
+    DeskPath, DeskStatus, Entry, FileFacts, IssuedTicket, ListArguments, ModeArguments, Page,
+    RenameArguments as DeskRenameArguments, SettimeArguments, TicketArguments, Wanted,
+};
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
@@ -103,6 +107,8 @@ pub fn all_samples() -> Vec<Sample> {
         session_samples(),
         forward_samples(),
         manager_results(),
+        desk_arguments(),
+        desk_results(),
     ]
     .into_iter()
     .flatten()
@@ -1049,5 +1055,64 @@ fn manager_results() -> Vec<Sample> {
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
         result::<_, ManagerStatus>("nasd_rotation_result", &Ok(rotation())),
         result::<_, ManagerStatus>("nasd_enroll_result", &Ok(enrolled())),
+    ]
+}
+
+fn desk_path(text: &str) -> DeskPath {
+    DeskPath::new(text).expect("paths here are short")
+}
+
+fn facts() -> FileFacts {
+    FileFacts {
+        file_type: FileType::Fifo,
+        mode: n32("mode"),
+        uid: n32("uid"),
+        gid: n32("gid"),
+        size: n("size"),
+        modify_time: time("modify_time"),
+    }
+}
+
+fn desk_arguments() -> Vec<Sample> {
+    let path = desk_path("films/a film");
+    let ticket = TicketArguments {
+        path: path.clone(),
+        wanted: Wanted::from_bits_retain(n32("wanted")),
+        mode: n32("mode"),
+        lifetime_ns: n("lifetime"),
+    };
+    let list = ListArguments { path: path.clone(), cookie: n("cookie"), most: n32("most") };
+    let rename = DeskRenameArguments { from: path.clone(), to: desk_path("films/another") };
+    let set = SettimeArguments { path: path.clone(), modify_time: time("modify_time") };
+    vec![
+        message("nasd_desk_path", &path),
+        message("nasd_desk_path", &desk_path("")),
+        message("nasd_ticket_arguments", &ticket),
+        message("nasd_desk_list_arguments", &list),
+        message("nasd_desk_mode_arguments", &ModeArguments { path, mode: n32("mode") }),
+        message("nasd_desk_rename_arguments", &rename),
+        message("nasd_desk_time_arguments", &set),
+    ]
+}
+
+fn desk_results() -> Vec<Sample> {
+    let ticket = IssuedTicket {
+        capability: issued(),
+        place: vec![9; 33],
+        time: time("time"),
+        facts: facts(),
+    };
+    let entry = |facts| Entry { name: name("a film"), file_type: FileType::Regular, facts };
+    let entries = vec![entry(Some(facts())), entry(None)];
+    let page = Page { entries, cookie: n("cookie"), end: true };
+    vec![
+        result::<_, DeskStatus>("nasd_ticket_result", &Ok(ticket)),
+        result::<IssuedTicket, _>("nasd_ticket_result", &Err(DeskStatus::Unavailable)),
+        result::<_, DeskStatus>("nasd_desk_facts_result", &Ok(facts())),
+        result::<FileFacts, _>("nasd_desk_facts_result", &Err(DeskStatus::Loop)),
+        result::<_, DeskStatus>("nasd_desk_list_result", &Ok(page)),
+        result::<Page, _>("nasd_desk_list_result", &Err(DeskStatus::NotDirectory)),
+        result::<(), DeskStatus>("nasd_desk_status_result", &Ok(())),
+        result::<(), _>("nasd_desk_status_result", &Err(DeskStatus::CrossDevice)),
     ]
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use nasd_xdr::{Decoder, xdr_padded};
 
 /// How often something is there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     One,
     Optional,
@@ -16,14 +16,14 @@ pub enum Shape {
 }
 
 /// A field, an element or a typedef: a type and how often.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
     pub type_name: String,
     pub name: String,
     pub shape: Shape,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Definition {
     Typedef(Declaration),
     Enum(Vec<(String, u64)>),
@@ -59,10 +59,10 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Both files of the repository, one after the other.
+    /// All files of the repository, one after the other.
     pub fn load() -> Spec {
         let mut spec = Spec::default();
-        for file in ["nasd.x", "manager.x"] {
+        for file in ["nasd.x", "manager.x", "bulk-desk.x"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs").join(file);
             let text = std::fs::read_to_string(&path)
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -138,6 +138,14 @@ impl Parser<'_> {
         token.parse().unwrap_or_else(|_| self.spec.constants[&token])
     }
 
+    /// What two files define is the same in both.
+    fn define(&mut self, name: String, definition: Definition) {
+        if let Some(before) = self.spec.definitions.get(&name) {
+            assert_eq!(*before, definition, "{name} has two definitions");
+        }
+        self.spec.definitions.insert(name, definition);
+    }
+
     fn definition(&mut self) {
         match self.next().as_str() {
             "const" => {
@@ -145,13 +153,14 @@ impl Parser<'_> {
                 self.expect("=");
                 let value = self.number();
                 self.expect(";");
-                self.spec.constants.insert(name, value);
+                let before = self.spec.constants.insert(name.clone(), value);
+                assert!(before.is_none_or(|before| before == value), "{name} has two values");
             }
             "typedef" => {
                 let declaration = self.declaration();
                 self.expect(";");
                 let name = declaration.name.clone();
-                self.spec.definitions.insert(name, Definition::Typedef(declaration));
+                self.define(name, Definition::Typedef(declaration));
             }
             "enum" => self.enumeration(),
             "struct" => self.structure(),
@@ -176,7 +185,7 @@ impl Parser<'_> {
         }
         self.expect("}");
         self.expect(";");
-        self.spec.definitions.insert(name, Definition::Enum(values));
+        self.define(name, Definition::Enum(values));
     }
 
     fn structure(&mut self) {
@@ -189,7 +198,7 @@ impl Parser<'_> {
         }
         self.expect("}");
         self.expect(";");
-        self.spec.definitions.insert(name, Definition::Struct(fields));
+        self.define(name, Definition::Struct(fields));
     }
 
     fn union(&mut self) {
@@ -222,7 +231,7 @@ impl Parser<'_> {
         }
         self.expect("}");
         self.expect(";");
-        self.spec.definitions.insert(name, Definition::Union { switch, arms, has_default });
+        self.define(name, Definition::Union { switch, arms, has_default });
     }
 
     fn program(&mut self) {
