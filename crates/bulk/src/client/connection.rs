@@ -130,6 +130,11 @@ impl Connection {
                     clock = connection.clock;
                 }
                 Answered::Refused(status) => return Err(connection.refused(status)),
+                // What was asked over the connection before may still be done: nothing is asked again until that is over.
+                Answered::Failed(Status::Busy) => {
+                    let server = opening.address.clone();
+                    return Err(Failure::Later(BulkError::Failed { server, status: Status::Busy }));
+                }
                 Answered::Failed(status) => return Err(connection.failed(status)),
             }
         }

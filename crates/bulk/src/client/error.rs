@@ -113,6 +113,8 @@ impl BulkError {
 pub(super) enum Failure {
     /// Another connection may do better.
     Lost(io::Error),
+    /// The same, as the server says.
+    Later(BulkError),
     /// It will not.
     Final(BulkError),
 }

@@ -278,19 +278,17 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
     fn go_on_after(&mut self, failure: Failure, tries: &mut Tries) -> Result<(), BulkError> {
         self.drop_connection();
         self.under_way.iter_mut().for_each(|transfer| transfer.sent = None);
-        let last = match failure {
-            Failure::Final(error) => return Err(error),
-            Failure::Lost(last) => last,
-        };
+        let server = self.opening.address.clone();
+        tracing::debug!(server, ?failure, "a connection came to nothing");
         let taken = tries.begun.elapsed();
+        let error = match failure {
+            Failure::Final(error) => return Err(error),
+            Failure::Lost(last) => BulkError::Unreachable { server, taken, last },
+            Failure::Later(error) => error,
+        };
         if taken + tries.pause >= self.opening.patience {
-            return Err(BulkError::Unreachable {
-                server: self.opening.address.clone(),
-                taken,
-                last,
-            });
+            return Err(error);
         }
-        tracing::debug!(server = self.opening.address, error = %last, "the connection is made again");
         thread::sleep(tries.pause);
         tries.pause = (2 * tries.pause).min(PAUSES.1);
         Ok(())

@@ -15,7 +15,7 @@ use super::ahead::Ahead;
 use super::hands::Hands;
 use super::incoming::{Incoming, SILENCE, Watcher, receive_into};
 use super::reply::Sender;
-use super::sessions::Sessions;
+use super::sessions::{Begun, Sessions};
 use super::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
 use crate::guess::{Guess, within};
 
@@ -34,6 +34,9 @@ pub enum Ended {
     /// The same, in words.
     #[error("the client does not keep to the protocol: {0}")]
     Nonsense(&'static str),
+    /// Its client has made another one while this one waited to begin.
+    #[error("another connection of its session has come in its place")]
+    Replaced,
 }
 
 /// Serves a connection until its client has closed it. `watcher` is told how it is used.
@@ -67,14 +70,21 @@ pub fn serve<B: Backend>(
     }
     let options = Options::from_bits(permit.fields.options);
     let traits = backend.traits();
-    let found = match options {
+    let mut found = match options {
         Some(_) => opened.and_then(|file| Ok((backend.stat(&file)?, file))),
         None => Err(Status::BadArgument),
     };
     let identity = found.as_ref().map_or(0, |(_, file)| backend.identity(file));
     // Until nothing is done any more for the connection that this one takes the place of.
     let name = if found.is_ok() { permit.fields.offset } else { 0 };
-    let _session = sessions.begin((name, identity), stream)?;
+    let _session = match sessions.begin((name, identity), stream)? {
+        Begun::Now(session) => session,
+        Begun::TooSoon => {
+            found = Err(Status::Busy);
+            None
+        }
+        Begun::Never => return Err(Ended::Replaced),
+    };
     let nonce = backend.nonce();
     let told = found.as_ref().map(|(facts, _)| *facts).map_err(|status| *status);
     let answer = |sender: &Sender<'_>| {

@@ -174,7 +174,7 @@ impl Read for Incoming<'_> {
 }
 
 /// Whether it is no error that nothing has come.
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 

@@ -10,6 +10,8 @@ mod hands;
 mod incoming;
 mod reply;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 use std::io::IoSliceMut;
 use std::sync::Arc;

@@ -2,25 +2,52 @@
 //!
 //! A client that has lost a connection makes another one, and asks again for what was not answered. What it has sent on the lost
 //! one may still lie at the server; done later, it would go over what was written since. So a client names its session in
-//! each open, and a connection of that name is served only when nothing is done any more for the one before.
+//! each open, and a connection of that name is served only when nothing is done any more for the one before. Where that
+//! hangs in its medium nobody waits for it for ever, and of several that wait for one place only the newest does.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a connection waits for the one whose place it takes: so that a client, who waits for half a minute, is told to try
+/// again.
+const PLACE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The sessions of one server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sessions {
     state: Mutex<State>,
-    ended: Condvar,
+    changed: Condvar,
+    patience: Duration,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their names and files: the connection of each, and which it is.
-    open: HashMap<(u64, u64), (u64, TcpStream)>,
+    /// By their names and files.
+    places: HashMap<(u64, u64), Place>,
     count: u64,
+}
+
+/// That of one session.
+#[derive(Debug, Default)]
+struct Place {
+    /// The connection that has it.
+    holder: Option<TcpStream>,
+    /// The newest one that waits for it.
+    next: Option<u64>,
+}
+
+/// Whether a connection may begin.
+#[derive(Debug)]
+pub(super) enum Begun<'a> {
+    /// It may. It is the only one of its session, if that has a name, as long as this lives.
+    Now(Option<Session<'a>>),
+    /// The one before does not end.
+    TooSoon,
+    /// Another one came meanwhile, and takes the place itself.
+    Never,
 }
 
 /// A connection that is the only one of its session as long as this lives.
@@ -28,10 +55,21 @@ struct State {
 pub(super) struct Session<'a> {
     sessions: &'a Sessions,
     name: (u64, u64),
-    number: u64,
+}
+
+impl Default for Sessions {
+    fn default() -> Sessions {
+        Sessions { state: Mutex::default(), changed: Condvar::new(), patience: PLACE_PATIENCE }
+    }
 }
 
 impl Sessions {
+    /// With another patience with connections that don't end.
+    #[cfg(test)]
+    pub(super) fn with_patience(patience: Duration) -> Sessions {
+        Sessions { patience, ..Sessions::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic is done with it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -39,34 +77,54 @@ impl Sessions {
 
     /// A connection begins in the place of the one that has the name for the same file, which is closed and waited for. Those without a name (0) take
     /// nobody's place.
-    pub(super) fn begin(
-        &self,
-        name: (u64, u64),
-        stream: &TcpStream,
-    ) -> io::Result<Option<Session<'_>>> {
+    pub(super) fn begin(&self, name: (u64, u64), stream: &TcpStream) -> io::Result<Begun<'_>> {
         if name.0 == 0 {
-            return Ok(None);
+            return Ok(Begun::Now(None));
         }
         let stream = stream.try_clone()?;
+        let deadline = Instant::now() + self.patience;
         let mut state = self.lock();
-        while let Some((_, before)) = state.open.get(&name) {
-            before.shutdown(Shutdown::Both).ok();
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
         state.count += 1;
         let number = state.count;
-        state.open.insert(name, (number, stream));
-        Ok(Some(Session { sessions: self, name, number }))
+        let place = state.places.entry(name).or_default();
+        place.next = Some(number);
+        if let Some(before) = &place.holder {
+            before.shutdown(Shutdown::Both).ok();
+        }
+        // Whoever waited for it until now does not any more.
+        self.changed.notify_all();
+        loop {
+            let Some(place) = state.places.get_mut(&name) else {
+                return Ok(Begun::Never);
+            };
+            if place.next != Some(number) {
+                return Ok(Begun::Never);
+            }
+            if place.holder.is_none() {
+                *place = Place { holder: Some(stream), next: None };
+                return Ok(Begun::Now(Some(Session { sessions: self, name })));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                place.next = None;
+                return Ok(Begun::TooSoon);
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         let mut state = self.sessions.lock();
-        if state.open.get(&self.name).is_some_and(|(number, _)| *number == self.number) {
-            state.open.remove(&self.name);
+        if let Some(place) = state.places.get_mut(&self.name) {
+            place.holder = None;
+            if place.next.is_none() {
+                state.places.remove(&self.name);
+            }
         }
         drop(state);
-        self.sessions.ended.notify_all();
+        self.sessions.changed.notify_all();
     }
 }

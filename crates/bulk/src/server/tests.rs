@@ -1,0 +1,363 @@
+//! Connections over a back end that does as it is told.
+
+use std::io::{self, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nasd_capability::{Capability, Nonce, SecretKey};
+use nasd_client::Authority;
+use nasd_protocol::bulk::{Asked, Fields, Kind, Open, Options, Packet};
+use nasd_protocol::{CredentialKey, Status};
+use nasd_types::{
+    AuditId, ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp,
+};
+
+use super::*;
+use crate::client::{BulkError, BulkFile, Opening};
+
+/// Bytes of the file, each of which is the number of its block.
+const SIZE: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// Reads and writes from here on hang as long as the back end is told to.
+const HANGS: u64 = SIZE / 2;
+
+/// Long enough to see what does not happen.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+#[derive(Default)]
+struct Fake {
+    hangs: Mutex<bool>,
+    changed: Condvar,
+    /// Transfers that are made now, and most that were at a time.
+    under_way: AtomicUsize,
+    most_under_way: AtomicUsize,
+    opens: AtomicUsize,
+    /// How long each transfer takes.
+    takes: Duration,
+}
+
+impl Fake {
+    fn hang(&self, hangs: bool) {
+        *self.hangs.lock().unwrap() = hangs;
+        self.changed.notify_all();
+    }
+
+    fn transfer(&self, range: ByteRange) {
+        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
+        let mut hangs = self.hangs.lock().unwrap();
+        while *hangs && range.offset >= HANGS {
+            hangs = self.changed.wait(hangs).unwrap();
+        }
+        drop(hangs);
+        thread::sleep(self.takes);
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn facts() -> Facts {
+        Facts { size: SIZE, time: Timestamp(1), alignment: 1 }
+    }
+}
+
+struct Bytes(Vec<u8>);
+
+impl Block for Bytes {
+    fn slices(&self) -> Vec<&[u8]> {
+        vec![&self.0]
+    }
+
+    fn facts(&self) -> Facts {
+        Fake::facts()
+    }
+}
+
+impl Room for Bytes {
+    fn slices(&mut self) -> Vec<IoSliceMut<'_>> {
+        vec![IoSliceMut::new(&mut self.0)]
+    }
+}
+
+fn contents(range: ByteRange) -> Vec<u8> {
+    let end = range.offset.saturating_add(range.length).min(SIZE);
+    (range.offset.min(end)..end).map(|at| (at / BLOCK) as u8).collect()
+}
+
+impl Backend for Fake {
+    type File = ();
+    type Grant = ();
+    type Block = Bytes;
+    type Room = Bytes;
+
+    fn traits(&self) -> Traits {
+        Traits { instance: 7, most: SIZE, ahead_bytes: 16 * BLOCK }
+    }
+
+    fn open(
+        &self,
+        request: &Request<'_>,
+        _open: &Open<'_>,
+    ) -> Result<(Permit<()>, Result<(), Status>), Refused> {
+        self.opens.fetch_add(1, Ordering::SeqCst);
+        Ok((self.permit(&(), request)?, Ok(())))
+    }
+
+    fn permit(&self, _file: &(), request: &Request<'_>) -> Result<Permit<()>, Refused> {
+        Ok(Permit {
+            fields: request.packet.fields(),
+            asked: Asked { nonce: request.packet.nonce },
+            protection: Protection::NONE,
+            keys: None,
+            grant: (),
+        })
+    }
+
+    fn permit_again(
+        &self,
+        _file: &(),
+        _permit: &Permit<()>,
+        _request: &Request<'_>,
+    ) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn nonce(&self) -> Nonce {
+        Nonce { timestamp: Timestamp(1), unique: 1 }
+    }
+
+    fn note(&self, _permit: &Permit<()>, _outcome: Result<u64, Status>) {}
+
+    fn stat(&self, _file: &()) -> Result<Facts, Status> {
+        Ok(Fake::facts())
+    }
+
+    fn identity(&self, _file: &()) -> u64 {
+        1
+    }
+
+    fn resize(&self, _file: &(), _grant: &(), _size: u64) -> Result<Facts, Status> {
+        Ok(Fake::facts())
+    }
+
+    fn read(&self, _file: &(), range: ByteRange) -> Result<Bytes, Status> {
+        self.transfer(range);
+        Ok(Bytes(contents(range)))
+    }
+
+    fn is_current(&self, _file: &(), _block: &Bytes) -> bool {
+        true
+    }
+
+    fn room(&self, _file: &(), range: ByteRange) -> Result<Bytes, Status> {
+        Ok(Bytes(vec![0; range.length as usize]))
+    }
+
+    fn write(
+        &self,
+        _file: &(),
+        _grant: &(),
+        range: ByteRange,
+        (room, _durable): (Bytes, bool),
+    ) -> Result<Facts, Status> {
+        self.transfer(range);
+        assert!(room.0 == contents(range), "what is written is what is there");
+        Ok(Fake::facts())
+    }
+
+    fn sync(&self, _file: &(), _grant: &()) -> Result<Facts, Status> {
+        Ok(Fake::facts())
+    }
+}
+
+/// What a server of such connections has.
+struct Rig {
+    fake: Arc<Fake>,
+    address: SocketAddr,
+    /// The server's ends of the connections.
+    sockets: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Rig {
+    fn new(fake: Fake, sessions: Sessions) -> Rig {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (fake, sessions, sockets) = (Arc::new(fake), Arc::new(sessions), Arc::default());
+        let rig = Rig { fake: Arc::clone(&fake), address, sockets: Arc::clone(&sockets) };
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                sockets.lock().unwrap().push(stream.try_clone().unwrap());
+                let (fake, sessions) = (Arc::clone(&fake), Arc::clone(&sessions));
+                thread::spawn(move || {
+                    serve(&*fake, &sessions, &stream, &()).ok();
+                    stream.shutdown(Shutdown::Both).ok();
+                });
+            }
+        });
+        rig
+    }
+
+    /// A connection that has asked to be a session's.
+    fn asks(&self, session: u64) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let payload = Open { credential: &[], place: &[] }.to_bytes();
+        let options = (Options::READ | Options::WRITE).bits();
+        let fields = Fields { offset: session, options, ..Fields::default() };
+        let packet = Packet::request(Kind::Open, 0, payload.len() as u64, &fields);
+        let mut client = Client(stream);
+        client.send(&[&packet.to_bytes()[..], &payload].concat());
+        client
+    }
+
+    /// One that is.
+    fn opened(&self, session: u64) -> Client {
+        let mut client = self.asks(session);
+        assert_eq!(client.answer().unwrap().0.fields().failure(), None);
+        client
+    }
+
+    fn opening(&self, patience: Duration) -> Opening {
+        let capability = Capability {
+            drive: DriveId(1),
+            partition: PartitionId(1),
+            object: ObjectId(1),
+            region: ByteRange::new(0, u64::MAX),
+            rights: Rights::all(),
+            expires: Timestamp(u64::MAX),
+            audit_id: AuditId(0),
+            minimum_protection: Protection::NONE,
+            key_epoch: 1,
+        };
+        let key = CredentialKey::Capability(capability);
+        Opening {
+            address: self.address.to_string(),
+            authority: Authority::new(key, SecretKey::new([1; 32]), Protection::NONE),
+            place: Vec::new(),
+            options: Options::READ | Options::RANDOM,
+            block: 0,
+            patience,
+            clock_ahead_ns: 0,
+        }
+    }
+
+    /// Ends all connections that there are, as a network may.
+    fn cut(&self) {
+        for socket in self.sockets.lock().unwrap().drain(..) {
+            socket.shutdown(Shutdown::Both).ok();
+        }
+    }
+}
+
+struct Client(TcpStream);
+
+fn read_at(number: u64, offset: u64) -> Vec<u8> {
+    let fields = Fields { offset, length: BLOCK, ..Fields::default() };
+    Packet::request(Kind::Read, number, 0, &fields).to_bytes().to_vec()
+}
+
+fn stat(number: u64) -> Vec<u8> {
+    Packet::request(Kind::Stat, number, 0, &Fields::default()).to_bytes().to_vec()
+}
+
+impl Client {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// The next answer, and its data; fails if the connection is closed instead.
+    fn answer(&mut self) -> io::Result<(Packet, Vec<u8>)> {
+        let mut bytes = [0; 160];
+        self.0.read_exact(&mut bytes)?;
+        let packet = Packet::from_bytes(&bytes).unwrap();
+        let mut data = vec![0; packet.payload as usize];
+        self.0.read_exact(&mut data)?;
+        Ok((packet, data))
+    }
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn who_takes_the_place_of_one_that_hangs_does_not_wait_for_ever() {
+    let rig = Rig::new(Fake::default(), Sessions::with_patience(A_WHILE));
+    let mut first = rig.opened(5);
+    rig.fake.hang(true);
+    first.send(&read_at(1, HANGS));
+    wait_until("it hangs", || rig.fake.under_way.load(Ordering::SeqCst) == 1);
+    let begun = Instant::now();
+    let mut second = rig.asks(5);
+    let (answer, _) = second.answer().unwrap();
+    assert_eq!(answer.fields().failure(), Some(Status::Busy));
+    assert!(begun.elapsed() >= A_WHILE);
+    assert!(second.answer().is_err(), "it is closed");
+    // Others have nothing to do with that.
+    rig.opened(6);
+    rig.opened(0);
+    // The place is free as soon as nothing is done any more.
+    rig.fake.hang(false);
+    rig.opened(5);
+    assert!(first.answer().is_err(), "what was asked by the first is not answered");
+}
+
+#[test]
+fn of_several_that_wait_for_a_place_only_the_newest_does() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let mut first = rig.opened(5);
+    rig.fake.hang(true);
+    first.send(&read_at(1, HANGS));
+    wait_until("it hangs", || rig.fake.under_way.load(Ordering::SeqCst) == 1);
+    let mut waiting: Vec<Client> = Vec::new();
+    for number in 0..4 {
+        waiting.push(rig.asks(5));
+        wait_until("it waits", || rig.fake.opens.load(Ordering::SeqCst) == number + 2);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut newest = waiting.pop().unwrap();
+    for client in &mut waiting {
+        let error = client.answer().unwrap_err();
+        assert!(!super::incoming::is_passing(&error), "it is closed: {error}");
+    }
+    rig.fake.hang(false);
+    assert_eq!(newest.answer().unwrap().0.fields().failure(), None);
+    newest.send(&stat(1));
+    assert_eq!(newest.answer().unwrap().0.fields().failure(), None);
+}
+
+#[test]
+fn a_client_goes_on_when_the_place_is_free_as_long_as_it_has_patience() {
+    let rig = Rig::new(Fake::default(), Sessions::with_patience(Duration::from_millis(200)));
+    let file = BulkFile::open(rig.opening(Duration::from_secs(60))).unwrap();
+    rig.fake.hang(true);
+    thread::scope(|scope| {
+        let mut buffer = vec![0; BLOCK as usize];
+        let reading = scope.spawn(|| file.read_at(&mut buffer, HANGS).map(|count| (count, buffer)));
+        wait_until("it hangs", || rig.fake.under_way.load(Ordering::SeqCst) == 1);
+        rig.cut();
+        wait_until("it was told to wait", || rig.fake.opens.load(Ordering::SeqCst) >= 4);
+        rig.fake.hang(false);
+        let (count, buffer) = reading.join().unwrap().unwrap();
+        assert_eq!(count as u64, BLOCK);
+        assert!(buffer == contents(ByteRange::new(HANGS, BLOCK)));
+    });
+    // And no longer.
+    let file = BulkFile::open(rig.opening(Duration::from_secs(1))).unwrap();
+    rig.fake.hang(true);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| file.read_at(&mut vec![0; BLOCK as usize], HANGS));
+        wait_until("it hangs", || rig.fake.under_way.load(Ordering::SeqCst) == 1);
+        rig.cut();
+        let error = reading.join().unwrap().unwrap_err();
+        assert!(matches!(error, BulkError::Failed { status: Status::Busy, .. }), "{error}");
+    });
+    rig.fake.hang(false);
+}
