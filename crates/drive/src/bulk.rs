@@ -17,7 +17,7 @@ use nasd_protocol::{Credential, Region, Status};
 use nasd_store::{Located, ReadData};
 use nasd_transport::{Beside, BesideConnection, OpaqueAuth, Presence};
 use nasd_types::limits::MAX_TRANSFER_BYTES;
-use nasd_types::{ByteRange, ObjectName, Protection, SetAttributes};
+use nasd_types::{ByteRange, ObjectId, ObjectName, Protection, SetAttributes};
 
 use crate::Drive;
 use crate::authority::{Claimed, Denied, Grant, is_synthetic};
@@ -104,6 +104,13 @@ impl Room for ObjectRoom {
 /// What a request needs.
 fn access(name: ObjectName, kind: Kind, fields: &Fields) -> Access<'static> {
     on_object(name, fields.rights(kind), fields.bytes(kind))
+}
+
+/// What is known of where a credential leads that names no object.
+fn nothing_of(credential: &Credential) -> ObjectName {
+    let sealed = credential.key.sealed_capability().map(|sealed| sealed.partition);
+    let partition = sealed.unwrap_or(credential.key.partition());
+    ObjectName { partition, object: ObjectId(0) }
 }
 
 impl Drive {
@@ -218,14 +225,20 @@ impl Backend for Drive {
         request: &Request<'_>,
         open: &Open<'_>,
     ) -> Result<(Permit<Granted>, Result<OpenObject, Status>), Refused> {
-        let refused = |refusal: Refusal| {
-            self.counters.count_refusal();
-            let clock = self.window.clock_for(self.environment.now(), &request.packet.nonce);
-            Refused { status: refusal.into(), clock }
-        };
+        let packet = request.packet;
         let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: open.credential };
-        let credential = Credential::from_opaque(&opaque).map_err(|_| refused(Refusal::Key))?;
-        let name = self.object_of(&credential).map_err(refused)?;
+        // As of a call: what does not decode says nothing that could be told of it.
+        let credential = Credential::from_opaque(&opaque).map_err(|_| {
+            self.counters.count_refusal();
+            let clock = self.window.clock_for(self.environment.now(), &packet.nonce);
+            Refused { status: Refusal::Key.into(), clock }
+        })?;
+        let name = self.object_of(&credential).map_err(|refusal| {
+            let covered = covered_by_request(packet);
+            let about = nothing_of(&credential);
+            let claimed = Claimed::of_packet(packet, &covered, (&credential, request.shown), about);
+            self.refuse_packet(packet, &claimed, refusal.into())
+        })?;
         let permit = self.permit_packet(name, &credential, request)?;
         let located = self.locate_packet(name);
         Ok((permit, located.map(|located| OpenObject { name, credential, located })))

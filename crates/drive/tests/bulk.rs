@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use common::changes::CHANGES;
 use common::*;
 use nasd_bulk_service::client::{BulkError, BulkFile, Opening};
-use nasd_capability::{Capability, DigestKeys, Narrowing, Nonce, Suite};
+use nasd_capability::{Capability, Chain, DigestKeys, KeyKind, Narrowing, Nonce, Suite};
 use nasd_client::Authority;
-use nasd_protocol::Status;
 use nasd_protocol::bulk::{self, Fields, Kind, Open, Options, Packet, Seal};
-use nasd_types::{ByteRange, ObjectName, Protection, Rights};
+use nasd_protocol::drive::{AuditArguments, AuditKind, AuditPage, AuditRecord, Procedure};
+use nasd_protocol::{Credential, CredentialKey, Status};
+use nasd_types::{ByteRange, ObjectId, ObjectName, Protection, Rights};
 
 const MIB: usize = 1 << 20;
 const BOTH: Options = Options::READ.union(Options::WRITE);
@@ -329,6 +330,61 @@ fn a_packet_passes_once() {
     let other = Open { credential, place: &[1] }.to_bytes();
     let opens = packet(&payload, Kind::Open, &other, &options);
     assert_eq!(exchange(&mut connect(), &opens).0, Some(Status::RefusedDigest));
+}
+
+/// Opens with a credential as it is, and tells how that is answered.
+fn open_by(drive: &TestDrive, credential: &[u8], keys: Option<&DigestKeys>) -> Option<Status> {
+    let payload = Open { credential, place: &[] }.to_bytes();
+    let mut packet = Packet::request(Kind::Open, 1, payload.len() as u64, &Fields::default());
+    packet.nonce = drive.fresh_nonce();
+    if let Some(keys) = keys {
+        let protection = Protection::INTEGRITY_ARGS;
+        Seal { shown: &payload, protection, keys }.request(&mut packet, drive.fresh_nonce(), None);
+    }
+    let mut stream = TcpStream::connect(drive.server().address()).unwrap();
+    exchange(&mut stream, &[&packet.to_bytes()[..], &payload].concat()).0
+}
+
+/// As calls are: what says who it is, or claims to, is in the trail, and what says nothing is not.
+#[test]
+fn refused_opens_are_in_the_audit_trail() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let opens = || {
+        let page: AuditPage =
+            drive.by(Signer::drive(), Procedure::Audit, &AuditArguments::ALL).take();
+        let is_open = |record: &AuditRecord| record.procedure == Procedure::Getattr as u32;
+        page.records.into_iter().filter(is_open).collect::<Vec<_>>()
+    };
+    for credential in [&[][..], &[0xff; 88], &[0; 3]] {
+        assert_eq!(open_by(&drive, credential, None), Some(Status::RefusedKey));
+    }
+    assert_eq!(opens(), [], "nothing is known of them");
+    // A key that names no object, and what was sealed by nobody.
+    let by_key = Signer::working();
+    let protection = Protection::INTEGRITY_ARGS;
+    let key = Credential { key: by_key.claimed.clone(), suite_number: 0, protection }.to_body();
+    let keys = by_key.keys(Suite::available()[0]);
+    assert_eq!(open_by(&drive, &key, keys.as_ref()), Some(Status::RefusedKey));
+    let signer = Signer::sealed(&drive.capability(name), &[]);
+    let mut sealed = *signer.claimed.sealed_capability().unwrap();
+    sealed.tag[0] ^= 1;
+    let protection = protection | Protection::PRIVACY_CAPABILITY;
+    let forged = CredentialKey::sealed(sealed, Chain::default());
+    let forged = Credential { key: forged, suite_number: 0, protection }.to_body();
+    let refused = open_by(&drive, &forged, None).unwrap();
+    let found: Vec<_> = opens()
+        .into_iter()
+        .map(|record| (record.kind, record.key, record.partition, record.object, record.status))
+        .collect();
+    let nothing = ObjectId(0);
+    for (key, refusal) in
+        [(KeyKind::WorkingCurrent, Status::RefusedKey), (KeyKind::Capability, refused)]
+    {
+        let expected = (AuditKind::Claimed, key, PARTITION, nothing, u32::from(refusal));
+        assert!(found.contains(&expected), "{found:?}");
+    }
+    assert_eq!(found.len(), 2, "{found:?}");
 }
 
 #[test]
