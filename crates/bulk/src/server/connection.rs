@@ -12,7 +12,7 @@ use nasd_types::{ByteRange, Protection};
 use thiserror::Error;
 
 use super::ahead::Ahead;
-use super::hands::Hands;
+use super::hands::{Ending, Hands};
 use super::incoming::{Incoming, SILENCE, Watcher, receive_into};
 use super::reply::Sender;
 use super::sessions::{Begun, Sessions};
@@ -102,7 +102,7 @@ pub fn serve<B: Backend>(
         options,
         sender,
         ahead: Ahead::new(),
-        hands: Hands::new(),
+        hands: Hands::new(sessions.hands()),
     };
     let mut guess = Guess::new(traits.ahead_bytes);
     let is_random = options.contains(Options::RANDOM);
@@ -167,7 +167,7 @@ struct Connection<'a, B: Backend> {
     options: Options,
     sender: Sender<'a>,
     ahead: Ahead<B::Block>,
-    hands: Hands<Job<B>>,
+    hands: Hands<'a, Job<B>>,
 }
 
 /// What the receiving thread leaves to others.
@@ -205,11 +205,10 @@ impl<B: Backend> Connection<'_, B> {
         answer: impl FnOnce(&Sender<'_>) -> io::Result<()>,
     ) -> Result<(), Ended> {
         thread::scope(|scope| {
+            let _ending = Ending(&self.hands);
             self.plan(scope, first);
-            let answered = answer(&self.sender).map_err(Ended::from);
-            let outcome = answered.and_then(|()| self.receive_all(scope, &mut guessing));
-            self.hands.end();
-            outcome
+            answer(&self.sender)?;
+            self.receive_all(scope, &mut guessing)
         })
     }
 
@@ -270,34 +269,56 @@ impl<B: Backend> Connection<'_, B> {
     /// Has these read ahead, and no others, by as many as can do something.
     fn plan<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, wanted: &[ByteRange]) {
         for _ in 0..self.ahead.plan(wanted) {
-            self.give(scope, Job::Ahead);
+            // What nobody reads ahead is read when it is asked for.
+            if self.give(scope, Job::Ahead).is_some() {
+                return;
+            }
         }
     }
 
-    fn give<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) {
-        if self.hands.push(job) {
-            scope.spawn(|| self.hands.work(|job| self.do_job(job)));
+    /// Has a job done by another thread, at once; gives it back where there is none for it.
+    fn give<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) -> Option<Job<B>> {
+        let job = self.hands.offer(job)?;
+        let Some(hand) = self.hands.one_more() else {
+            return Some(job);
+        };
+        self.hands.begin(job);
+        let work = || self.hands.work(hand, |job| self.do_job(job));
+        match thread::Builder::new().spawn_scoped(scope, work) {
+            Ok(_) => None,
+            Err(error) => {
+                tracing::debug!(%error, "no thread beside the one that receives");
+                self.hands.take_back()
+            }
         }
     }
 
-    /// Whether the next request has come already, and somebody is free to do this one meanwhile.
-    fn is_another_waiting(&self) -> bool {
+    /// The same if the next request has come already; otherwise does it here.
+    fn give_or_do<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) -> Result<(), Ended> {
         let waiting = rustix::io::ioctl_fionread(self.incoming.stream).unwrap_or(0);
-        waiting >= PACKET_BYTES as u64 && !self.hands.are_full()
+        let left = match waiting >= PACKET_BYTES as u64 {
+            true => self.give(scope, job),
+            false => Some(job),
+        };
+        left.map_or(Ok(()), |job| Ok(self.try_job(job)?))
     }
 
     fn do_job(&self, job: Job<B>) {
-        let done = catch_unwind(AssertUnwindSafe(|| match job {
+        let done = catch_unwind(AssertUnwindSafe(|| self.try_job(job)));
+        // What can't be answered ends the connection: the client asks again on another.
+        if !matches!(done, Ok(Ok(()))) {
+            self.incoming.stream.shutdown(Shutdown::Both).ok();
+        }
+    }
+
+    fn try_job(&self, job: Job<B>) -> io::Result<()> {
+        match job {
             Job::Ahead => {
                 self.read_ahead();
                 Ok(())
             }
             Job::Read(asked) => self.read(&asked),
             Job::Write(asked, room) => self.write(&asked, room),
-        }));
-        // What can't be answered ends the connection: the client asks again on another.
-        if !matches!(done, Ok(Ok(()))) {
-            self.incoming.stream.shutdown(Shutdown::Both).ok();
         }
     }
 
@@ -332,11 +353,7 @@ impl<B: Backend> Connection<'_, B> {
             guessing.size = block.facts().size;
             return Ok(self.answer_read(&asked, Ok(block))?);
         }
-        if self.is_another_waiting() {
-            self.give(scope, Job::Read(asked));
-            return Ok(());
-        }
-        Ok(self.read(&asked)?)
+        self.give_or_do(scope, Job::Read(asked))
     }
 
     fn read(&self, asked: &Asked<B>) -> io::Result<()> {
@@ -387,11 +404,7 @@ impl<B: Backend> Connection<'_, B> {
         if !self.receive_data(&asked, &mut room)? {
             return Err(Ended::Nonsense("data are not those that were announced"));
         }
-        if self.is_another_waiting() {
-            self.give(scope, Job::Write(asked, room));
-            return Ok(());
-        }
-        Ok(self.write(&asked, room)?)
+        self.give_or_do(scope, Job::Write(asked, room))
     }
 
     /// Receives the data of a write, and decrypts them; whether they are what the digest covers.

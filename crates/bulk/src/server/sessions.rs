@@ -11,16 +11,22 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::hands::AllHands;
+
 /// How long a connection waits for the one whose place it takes: so that a client, who waits for half a minute, is told to try
 /// again.
 const PLACE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The sessions of one server.
+/// Most threads of all connections of a server besides those that receive.
+const MOST_HANDS: usize = 1024;
+
+/// The sessions of one server, and what its connections share besides.
 #[derive(Debug)]
 pub struct Sessions {
     state: Mutex<State>,
     changed: Condvar,
     patience: Duration,
+    hands: AllHands,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +65,12 @@ pub(super) struct Session<'a> {
 
 impl Default for Sessions {
     fn default() -> Sessions {
-        Sessions { state: Mutex::default(), changed: Condvar::new(), patience: PLACE_PATIENCE }
+        Sessions {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            patience: PLACE_PATIENCE,
+            hands: AllHands::new(MOST_HANDS),
+        }
     }
 }
 
@@ -68,6 +79,16 @@ impl Sessions {
     #[cfg(test)]
     pub(super) fn with_patience(patience: Duration) -> Sessions {
         Sessions { patience, ..Sessions::default() }
+    }
+
+    /// With at most so many threads besides those that receive.
+    #[cfg(test)]
+    pub(super) fn with_hands(most: usize) -> Sessions {
+        Sessions { hands: AllHands::new(most), ..Sessions::default() }
+    }
+
+    pub(super) fn hands(&self) -> &AllHands {
+        &self.hands
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

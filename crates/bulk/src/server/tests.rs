@@ -175,6 +175,7 @@ impl Backend for Fake {
 /// What a server of such connections has.
 struct Rig {
     fake: Arc<Fake>,
+    sessions: Arc<Sessions>,
     address: SocketAddr,
     /// The server's ends of the connections.
     sockets: Arc<Mutex<Vec<TcpStream>>>,
@@ -185,7 +186,12 @@ impl Rig {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (fake, sessions, sockets) = (Arc::new(fake), Arc::new(sessions), Arc::default());
-        let rig = Rig { fake: Arc::clone(&fake), address, sockets: Arc::clone(&sockets) };
+        let rig = Rig {
+            fake: Arc::clone(&fake),
+            sessions: Arc::clone(&sessions),
+            address,
+            sockets: Arc::clone(&sockets),
+        };
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
@@ -257,6 +263,12 @@ struct Client(TcpStream);
 fn read_at(number: u64, offset: u64) -> Vec<u8> {
     let fields = Fields { offset, length: BLOCK, ..Fields::default() };
     Packet::request(Kind::Read, number, 0, &fields).to_bytes().to_vec()
+}
+
+fn write_at(number: u64, offset: u64) -> Vec<u8> {
+    let fields = Fields { offset, length: BLOCK, ..Fields::default() };
+    let packet = Packet::request(Kind::Write, number, BLOCK, &fields);
+    [&packet.to_bytes()[..], &contents(ByteRange::new(offset, BLOCK))].concat()
 }
 
 fn stat(number: u64) -> Vec<u8> {
@@ -360,4 +372,66 @@ fn a_client_goes_on_when_the_place_is_free_as_long_as_it_has_patience() {
         assert!(matches!(error, BulkError::Failed { status: Status::Busy, .. }), "{error}");
     });
     rig.fake.hang(false);
+}
+
+/// Asks for more at a time than there are threads for, and checks all that is answered.
+fn ask_for_much(client: &mut Client, from: u64) {
+    const COUNT: u64 = 40;
+    let offset = |number: u64| (from + number * 7) % (SIZE / BLOCK) * BLOCK;
+    let asked: Vec<u8> = (1..=COUNT)
+        .flat_map(|number| match number % 4 {
+            0 => write_at(number, offset(number)),
+            1 => stat(number),
+            _ => read_at(number, offset(number)),
+        })
+        .collect();
+    client.send(&asked);
+    let mut answered = Vec::new();
+    for _ in 0..COUNT {
+        let (packet, data) = client.answer().unwrap();
+        assert_eq!(packet.fields().failure(), None);
+        answered.push(packet.number);
+        match packet.kind {
+            Kind::Read => {
+                assert!(data == contents(ByteRange::new(offset(packet.number), BLOCK)));
+            }
+            _ => assert!(data.is_empty()),
+        }
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, (1..=COUNT).collect::<Vec<u64>>());
+}
+
+#[test]
+fn all_connections_together_have_so_many_threads_and_go_on_without() {
+    const CONNECTIONS: usize = 6;
+    for most in [0, 2, 1000] {
+        let takes = Duration::from_millis(5);
+        let rig = Rig::new(Fake { takes, ..Fake::default() }, Sessions::with_hands(most));
+        let clients: Vec<Client> = thread::scope(|scope| {
+            let asking: Vec<_> = (0..CONNECTIONS as u64)
+                .map(|number| {
+                    let mut client = rig.opened(number + 1);
+                    scope.spawn(move || {
+                        ask_for_much(&mut client, number * 31);
+                        // In order, so that they are guessed.
+                        for block in 0..20 {
+                            client.send(&read_at(block, block * BLOCK));
+                            let (_, data) = client.answer().unwrap();
+                            assert!(data == contents(ByteRange::new(block * BLOCK, BLOCK)));
+                        }
+                        client
+                    })
+                })
+                .collect();
+            asking.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        let at_a_time = rig.fake.most_under_way.load(Ordering::SeqCst);
+        assert!(at_a_time <= CONNECTIONS + most, "{at_a_time} of {most}");
+        let is_much = at_a_time > CONNECTIONS;
+        assert!(is_much || most < 1000, "{at_a_time}: none had others do anything");
+        // Who has nothing to do leaves them to others, while its connection is there.
+        wait_until("threads end", || rig.sessions.hands().count() == 0);
+        drop(clients);
+    }
 }
