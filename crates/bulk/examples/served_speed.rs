@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (directory, sessions) = (&directory, &Sessions::default());
         thread::scope(|scope| {
             for stream in listener.incoming().flatten() {
-                scope.spawn(move || serve(directory, sessions, &stream, &()));
+                scope.spawn(move || serve(directory, sessions, &Arc::new(stream), &()));
             }
         });
     });

@@ -1019,3 +1019,38 @@ fn nonsense_harms_nobody() {
     assert_eq!(status(desk.ticket(b"f", wanted, 0, None)), DeskStatus::Invalid);
     assert_eq!(desk.list_all(b"").unwrap(), vec![]);
 }
+
+/// What this process's descriptors are of.
+fn descriptors() -> Vec<String> {
+    let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    all.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned())).collect()
+}
+
+/// How many descriptors a server has of each of its connections.
+fn descriptors_of_connections(server: SocketAddr) -> Vec<usize> {
+    let at = format!(":{:04X}", server.port());
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let open = descriptors();
+    let connections = table.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_connected = words[1].ends_with(&at) && words[3] == "01";
+        is_connected.then(|| format!("socket:[{}]", words[9]))
+    });
+    connections.map(|socket| open.iter().filter(|link| **link == socket).count()).collect()
+}
+
+#[test]
+fn a_connection_takes_one_descriptor_and_one_for_its_file() {
+    let rig = Rig::new(DeskOptions::default());
+    rig.put("film", (1000, 100, 0o644), &[7; 8192]);
+    let ticket = rig.host(1000, 100).ticket(b"film", Wanted::READ, 0, None).unwrap();
+    let files: Vec<BulkFile> = (0..5).map(|_| open(&ticket).unwrap()).collect();
+    for file in &files {
+        assert_eq!(file.read_at(&mut [0; 8192], 0).unwrap(), 8192);
+    }
+    let taken = descriptors_of_connections(rig.address());
+    assert!(taken.len() >= files.len() && taken.iter().all(|count| *count == 1), "{taken:?}");
+    let film = rig.path("film").canonicalize().unwrap();
+    let of_film = descriptors().iter().filter(|link| Path::new(link) == film).count();
+    assert_eq!(of_film, files.len());
+}

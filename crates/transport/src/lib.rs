@@ -20,8 +20,9 @@ pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
 pub use client::{Awaited, ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
-    Answer, Arriving, Attempt, Beside, BesideConnection, Call, Guests, NoPayload, Payload, Peer,
-    Presence, Receive, ReplyVerifier, Server, ServerOptions, Service, Standing, Together, Waits,
+    Answer, Arriving, Attempt, Beside, BesideConnection, BesideSocket, Call, Guests, NoPayload,
+    Payload, Peer, Presence, Receive, ReplyVerifier, Server, ServerOptions, Service, Standing,
+    Together, Waits,
 };
 pub use spare::Spare;
 pub use tls::{

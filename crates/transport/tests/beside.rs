@@ -57,7 +57,7 @@ impl Beside for Both {
     }
 
     fn serve(&self, connection: BesideConnection<'_>) {
-        let mut socket = connection.socket;
+        let mut socket: &TcpStream = connection.socket.as_ref();
         let mut byte = [0];
         while matches!(socket.read(&mut byte), Ok(1)) {
             match byte[0] {

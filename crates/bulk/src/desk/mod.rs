@@ -234,6 +234,11 @@ impl Beside for Desk {
         MAGIC
     }
 
+    /// The file that each has open.
+    fn descriptors(&self) -> usize {
+        1
+    }
+
     fn serve(&self, connection: BesideConnection<'_>) {
         let BesideConnection { socket, peer, .. } = connection;
         if let Err(error) = serve(&self.directory, &self.sessions, socket, &connection) {

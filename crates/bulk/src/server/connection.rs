@@ -39,17 +39,19 @@ pub enum Ended {
     Replaced,
 }
 
-/// Serves a connection until its client has closed it. `watcher` is told how it is used.
+/// Serves a connection until its client has closed it. `watcher` is told how it is used. Of `socket` a clone is kept meanwhile,
+/// which is to be no other descriptor.
 ///
 /// # Errors
 ///
 /// [`Ended`], to be logged: the client sees a closed connection.
-pub fn serve<B: Backend>(
+pub fn serve<B: Backend, S: AsRef<TcpStream> + Clone + Send + 'static>(
     backend: &B,
     sessions: &Sessions,
-    stream: &TcpStream,
+    socket: &S,
     watcher: &dyn Watcher,
 ) -> Result<(), Ended> {
+    let stream = socket.as_ref();
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(SILENCE))?;
     let incoming = Incoming { stream, watcher };
@@ -77,7 +79,7 @@ pub fn serve<B: Backend>(
     let identity = found.as_ref().map_or(0, |(_, file)| backend.identity(file));
     // Until nothing is done any more for the connection that this one takes the place of.
     let name = if found.is_ok() { permit.fields.offset } else { 0 };
-    let _session = match sessions.begin((name, identity), stream)? {
+    let _session = match sessions.begin((name, identity), Box::new(socket.clone())) {
         Begun::Now(session) => session,
         Begun::TooSoon => {
             found = Err(Status::Busy);

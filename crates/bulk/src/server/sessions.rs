@@ -6,7 +6,7 @@
 //! hangs in its medium nobody waits for it for ever, and of several that wait for one place only the newest does.
 
 use std::collections::HashMap;
-use std::io;
+use std::fmt;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +21,6 @@ const PLACE_PATIENCE: Duration = Duration::from_secs(20);
 const MOST_HANDS: usize = 1024;
 
 /// The sessions of one server, and what its connections share besides.
-#[derive(Debug)]
 pub struct Sessions {
     state: Mutex<State>,
     changed: Condvar,
@@ -29,18 +28,27 @@ pub struct Sessions {
     hands: AllHands,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// By their names and files.
     places: HashMap<(u64, u64), Place>,
     count: u64,
 }
 
+/// Another handle of a connection's socket, which is no other descriptor.
+type Holder = Box<dyn AsRef<TcpStream> + Send>;
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("hands", &self.hands).finish_non_exhaustive()
+    }
+}
+
 /// That of one session.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Place {
     /// The connection that has it.
-    holder: Option<TcpStream>,
+    holder: Option<Holder>,
     /// The newest one that waits for it.
     next: Option<u64>,
 }
@@ -98,11 +106,10 @@ impl Sessions {
 
     /// A connection begins in the place of the one that has the name for the same file, which is closed and waited for. Those without a name (0) take
     /// nobody's place.
-    pub(super) fn begin(&self, name: (u64, u64), stream: &TcpStream) -> io::Result<Begun<'_>> {
+    pub(super) fn begin(&self, name: (u64, u64), socket: Holder) -> Begun<'_> {
         if name.0 == 0 {
-            return Ok(Begun::Now(None));
+            return Begun::Now(None);
         }
-        let stream = stream.try_clone()?;
         let deadline = Instant::now() + self.patience;
         let mut state = self.lock();
         state.count += 1;
@@ -110,25 +117,26 @@ impl Sessions {
         let place = state.places.entry(name).or_default();
         place.next = Some(number);
         if let Some(before) = &place.holder {
+            let before: &TcpStream = (**before).as_ref();
             before.shutdown(Shutdown::Both).ok();
         }
         // Whoever waited for it until now does not any more.
         self.changed.notify_all();
         loop {
             let Some(place) = state.places.get_mut(&name) else {
-                return Ok(Begun::Never);
+                return Begun::Never;
             };
             if place.next != Some(number) {
-                return Ok(Begun::Never);
+                return Begun::Never;
             }
             if place.holder.is_none() {
-                *place = Place { holder: Some(stream), next: None };
-                return Ok(Begun::Now(Some(Session { sessions: self, name })));
+                *place = Place { holder: Some(socket), next: None };
+                return Begun::Now(Some(Session { sessions: self, name }));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 place.next = None;
-                return Ok(Begun::TooSoon);
+                return Begun::TooSoon;
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

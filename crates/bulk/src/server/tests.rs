@@ -178,7 +178,7 @@ struct Rig {
     sessions: Arc<Sessions>,
     address: SocketAddr,
     /// The server's ends of the connections.
-    sockets: Arc<Mutex<Vec<TcpStream>>>,
+    sockets: Arc<Mutex<Vec<Arc<TcpStream>>>>,
 }
 
 impl Rig {
@@ -194,8 +194,8 @@ impl Rig {
         };
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let stream = stream.unwrap();
-                sockets.lock().unwrap().push(stream.try_clone().unwrap());
+                let stream = Arc::new(stream.unwrap());
+                sockets.lock().unwrap().push(Arc::clone(&stream));
                 let (fake, sessions) = (Arc::clone(&fake), Arc::clone(&sessions));
                 thread::spawn(move || {
                     serve(&*fake, &sessions, &stream, &()).ok();

@@ -30,7 +30,7 @@ pub struct Rig {
     pub served: Arc<RwLock<Arc<Directory>>>,
     pub address: SocketAddr,
     options: DirectoryOptions,
-    connections: Arc<Mutex<Vec<TcpStream>>>,
+    connections: Arc<Mutex<Vec<Arc<TcpStream>>>>,
     pub opens: Arc<AtomicUsize>,
     /// How far the server's clock is from this machine's, in nanoseconds.
     pub skew_ns: Arc<AtomicI64>,
@@ -72,9 +72,9 @@ impl Rig {
         let sessions = Arc::new(Sessions::default());
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let stream = stream.unwrap();
+                let stream = Arc::new(stream.unwrap());
                 opens.fetch_add(1, Ordering::Relaxed);
-                connections.lock().unwrap().push(stream.try_clone().unwrap());
+                connections.lock().unwrap().push(Arc::clone(&stream));
                 let (directory, sessions) =
                     (Arc::clone(&served.read().unwrap()), Arc::clone(&sessions));
                 thread::spawn(move || {

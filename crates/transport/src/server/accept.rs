@@ -17,7 +17,7 @@ use super::lines::{Kind, Lines};
 use super::registry::{Closer, Place, Registry};
 use super::standing::{Knock, Strangers};
 use super::watch::Watch;
-use super::{Beside, BesideConnection, Peer, ServerOptions, Service, Standing};
+use super::{Beside, BesideConnection, BesideSocket, Peer, ServerOptions, Service, Standing};
 use crate::tls::TlsWire;
 use crate::wire::{Wire, deadline_after, prepare_socket, wait_unless_closed};
 use crate::{Identity, ServerTls};
@@ -87,13 +87,15 @@ impl Server {
         let guests = Guests::default();
         let (watch, watching) = Watch::start(&options.name)?;
         let name = options.name.clone();
+        let besides = service.beside().map_or(0, Beside::descriptors);
+        let max_connections = most_connections(&options, besides);
         let acceptor = Acceptor {
             listener: listener.try_clone()?,
             service,
             stopping: Arc::clone(&stopping),
             registry: Arc::clone(&registry),
             strangers: Arc::new(Strangers::new(&options)),
-            max_connections: most_connections(&options),
+            max_connections,
             common: Arc::new(Common {
                 tls,
                 options: Arc::new(options),
@@ -279,7 +281,7 @@ fn serve<S: Service>(
     if let Some(beside) = service.beside()
         && begins_with(socket, &beside.begins(), options)
     {
-        return serve_beside(beside, &accepted, address, &place);
+        return serve_beside(beside, accepted, address, &place);
     }
     let Some((wire, identity)) = secure(accepted, address, common) else {
         return;
@@ -329,17 +331,15 @@ fn begins_with(socket: &TcpStream, wanted: &[u8; 8], options: &ServerOptions) ->
 }
 
 /// A connection of another protocol.
-fn serve_beside(beside: &dyn Beside, accepted: &Accepted, peer: SocketAddr, place: &Place) {
-    let socket = accepted.socket();
-    let served = match accepted {
-        Accepted::Plain(wire) => Some(Arc::clone(wire)),
-        Accepted::ForTls(socket) => {
-            socket.try_clone().ok().map(|socket| Arc::new(Wire::Tcp(socket)))
-        }
+fn serve_beside(beside: &dyn Beside, accepted: Accepted, peer: SocketAddr, place: &Place) {
+    let wire = match accepted {
+        Accepted::Plain(wire) => wire,
+        // The other handle, for a handshake, is closed when this one takes its place.
+        Accepted::ForTls(socket) => Arc::new(Wire::Tcp(socket)),
     };
-    let Some(wire) = served else { return };
     if place.occupy(&wire) {
         let (standing, idle_ms) = (&place.member.standing, &place.member.idle_ms);
+        let socket = &BesideSocket(wire);
         beside.serve(BesideConnection { socket, peer, standing, idle_ms });
     }
 }
@@ -368,11 +368,11 @@ fn secure(
     }
 }
 
-/// How many connections there can be, by the process's limit on descriptors. (A TLS handshake takes two
-/// for a moment. Where there are none left, connections that have proved nothing make room.)
-fn most_connections(options: &ServerOptions) -> usize {
+/// How many connections there can be, by the process's limit on descriptors, where each may take so many besides its socket.
+/// (A TLS handshake takes two for a moment. Where there are none left, connections that have proved nothing make room.)
+fn most_connections(options: &ServerOptions, besides: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let room = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(KEPT_DESCRIPTORS);
+    let room = room_for_connections(descriptors, besides);
     if room >= options.max_connections {
         return options.max_connections;
     }
@@ -382,4 +382,22 @@ fn most_connections(options: &ServerOptions) -> usize {
         "few descriptors: fewer connections than wanted (raise the limit on open files)"
     );
     room.max(1)
+}
+
+fn room_for_connections(descriptors: u64, besides: usize) -> usize {
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    descriptors.saturating_sub(KEPT_DESCRIPTORS) / (1 + besides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_what_each_has_besides() {
+        assert_eq!(room_for_connections(1024, 0), 896);
+        assert_eq!(room_for_connections(1024, 1), 448);
+        assert_eq!(room_for_connections(100, 1), 0);
+        assert_eq!(room_for_connections(u64::MAX, 0), usize::MAX - KEPT_DESCRIPTORS);
+    }
 }

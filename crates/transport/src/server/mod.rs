@@ -20,7 +20,7 @@ pub use guests::Guests;
 pub use options::ServerOptions;
 pub use presence::Presence;
 pub use service::{
-    Answer, Arriving, Attempt, Beside, BesideConnection, Call, NoPayload, Payload, Peer, Receive,
-    ReplyVerifier, Service, Together, Waits,
+    Answer, Arriving, Attempt, Beside, BesideConnection, BesideSocket, Call, NoPayload, Payload,
+    Peer, Receive, ReplyVerifier, Service, Together, Waits,
 };
 pub use standing::Standing;

@@ -8,6 +8,7 @@
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
 use super::{Presence, Standing};
 use crate::Identity;
+use crate::wire::Wire;
 
 /// Where a call came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +225,12 @@ pub trait Beside: Send + Sync {
     /// How they begin.
     fn begins(&self) -> [u8; 8];
 
+    /// Descriptors that each may take besides its socket: there are no more connections than those of the process are enough
+    /// for.
+    fn descriptors(&self) -> usize {
+        0
+    }
+
     /// Serves a connection to its end, from its first byte on. When the server stops it is shut down.
     fn serve(&self, connection: BesideConnection<'_>);
 }
@@ -231,12 +239,22 @@ pub trait Beside: Send + Sync {
 #[derive(Debug)]
 pub struct BesideConnection<'a> {
     /// Its socket, from which nothing was received.
-    pub socket: &'a TcpStream,
+    pub socket: &'a BesideSocket,
     /// Where it comes from.
     pub peer: SocketAddr,
     /// What it has shown of itself: until that is something, it is the first to go where there are too many.
     pub standing: &'a Standing,
     pub(super) idle_ms: &'a AtomicU64,
+}
+
+/// The socket of a connection of another protocol. What is cloned of it is the same descriptor.
+#[derive(Clone, Debug)]
+pub struct BesideSocket(pub(super) Arc<Wire>);
+
+impl AsRef<TcpStream> for BesideSocket {
+    fn as_ref(&self) -> &TcpStream {
+        self.0.socket()
+    }
 }
 
 impl BesideConnection<'_> {
