@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 
 use nasd_capability::{CoveredData, Nonce, Way};
@@ -54,7 +55,8 @@ pub fn serve<B: Backend, S: AsRef<TcpStream> + Clone + Send + 'static>(
     let stream = socket.as_ref();
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(SILENCE))?;
-    let incoming = Incoming { stream, watcher };
+    let under_way = AtomicUsize::new(0);
+    let incoming = Incoming { stream, watcher, under_way: &under_way };
     let Some((packet, payload)) = incoming.open()? else {
         return Ok(());
     };
@@ -298,15 +300,24 @@ impl<B: Backend> Connection<'_, B> {
     /// The same if the next request has come already; otherwise does it here.
     fn give_or_do<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) -> Result<(), Ended> {
         let waiting = rustix::io::ioctl_fionread(self.incoming.stream).unwrap_or(0);
+        let under_way = self.incoming.under_way;
+        // Before anybody could be done with it.
+        under_way.fetch_add(1, Ordering::AcqRel);
         let left = match waiting >= PACKET_BYTES as u64 {
             true => self.give(scope, job),
             false => Some(job),
         };
-        left.map_or(Ok(()), |job| Ok(self.try_job(job)?))
+        let Some(job) = left else { return Ok(()) };
+        under_way.fetch_sub(1, Ordering::AcqRel);
+        Ok(self.try_job(job)?)
     }
 
     fn do_job(&self, job: Job<B>) {
+        let is_asked = !matches!(job, Job::Ahead);
         let done = catch_unwind(AssertUnwindSafe(|| self.try_job(job)));
+        if is_asked {
+            self.incoming.under_way.fetch_sub(1, Ordering::AcqRel);
+        }
         // What can't be answered ends the connection: the client asks again on another.
         if !matches!(done, Ok(Ok(()))) {
             self.incoming.stream.shutdown(Shutdown::Both).ok();

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSliceMut, Read};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nasd_protocol::bulk::{Kind, MAX_OPEN_BYTES, PACKET_BYTES, Packet};
@@ -13,7 +14,7 @@ use super::Ended;
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 /// How often it is looked how long nothing has come.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 
 /// How long a stranger may take to say what he wants to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ pub trait Watcher: Sync {
     /// It has shown that it is of somebody who has a key.
     fn is_proved(&self);
 
-    /// Nothing was asked for so long; zero when something is again.
+    /// Nothing was asked for so long, and nothing that was is being done; zero when something is again.
     fn rests(&self, since: Duration);
 }
 
@@ -50,9 +51,43 @@ impl Watcher for BesideConnection<'_> {
 pub(super) struct Incoming<'a> {
     pub(super) stream: &'a TcpStream,
     pub(super) watcher: &'a dyn Watcher,
+    /// Requests that others do meanwhile.
+    pub(super) under_way: &'a AtomicUsize,
+}
+
+/// How long nothing has come.
+struct Silence {
+    since: Instant,
+    /// When the connection began to rest.
+    resting_since: Instant,
+    is_told: bool,
+}
+
+impl Silence {
+    fn begins() -> Silence {
+        let now = Instant::now();
+        Silence { since: now, resting_since: now, is_told: false }
+    }
 }
 
 impl Incoming<'_> {
+    /// Once more nothing has come for a while.
+    fn note_silence(&self, silence: &mut Silence) {
+        if self.under_way.load(Ordering::Acquire) > 0 {
+            silence.resting_since = Instant::now();
+            return self.note_end_of(silence);
+        }
+        silence.is_told = true;
+        self.watcher.rests(silence.resting_since.elapsed());
+    }
+
+    /// Something has come, or is done.
+    fn note_end_of(&self, silence: &mut Silence) {
+        if std::mem::take(&mut silence.is_told) {
+            self.watcher.rests(Duration::ZERO);
+        }
+    }
+
     /// The first packet and its payload, which have to come soon: whoever sends them is a stranger.
     pub(super) fn open(&self) -> Result<Option<(Packet, Vec<u8>)>, Ended> {
         let deadline = Instant::now() + OPEN_TIMEOUT;
@@ -100,21 +135,16 @@ impl Incoming<'_> {
     pub(super) fn packet(&self) -> Result<Option<Packet>, Ended> {
         let mut stream = self.stream;
         let mut bytes = [0; PACKET_BYTES];
-        let mut resting = None;
+        let mut silence = Silence::begins();
         let filled = loop {
             match stream.read(&mut bytes) {
                 Ok(0) => return Ok(None),
                 Ok(count) => break count,
-                Err(error) if is_passing(&error) => {
-                    let since: Instant = *resting.get_or_insert_with(Instant::now);
-                    self.watcher.rests(since.elapsed());
-                }
+                Err(error) if is_passing(&error) => self.note_silence(&mut silence),
                 Err(error) => return Err(error.into()),
             }
         };
-        if resting.is_some() {
-            self.watcher.rests(Duration::ZERO);
-        }
+        self.note_end_of(&mut silence);
         self.read_exact(&mut bytes[filled..])?;
         let packet = Packet::from_bytes(&bytes)?;
         match packet.is_answer {
@@ -151,21 +181,18 @@ impl Read for Incoming<'_> {
 
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut stream = self.stream;
-        let mut silent_since = None;
+        let mut silence = Silence::begins();
         loop {
             match stream.read_vectored(into) {
                 Err(error) if is_passing(&error) => {
-                    let since: Instant = *silent_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= SILENCE {
+                    if silence.since.elapsed() >= SILENCE {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     // One that stops within a request makes room for others like one that stops before it.
-                    self.watcher.rests(since.elapsed());
+                    self.note_silence(&mut silence);
                 }
                 outcome => {
-                    if silent_since.is_some() {
-                        self.watcher.rests(Duration::ZERO);
-                    }
+                    self.note_end_of(&mut silence);
                     return outcome;
                 }
             }

@@ -172,8 +172,30 @@ impl Backend for Fake {
     }
 }
 
+/// What a watcher was told.
+#[derive(Default)]
+struct Watched(Mutex<Vec<Duration>>);
+
+impl Watcher for Watched {
+    fn is_proved(&self) {}
+
+    fn rests(&self, since: Duration) {
+        self.0.lock().unwrap().push(since);
+    }
+}
+
+impl Watched {
+    /// What it is told during something, and what that comes to.
+    fn during<T>(&self, work: impl FnOnce() -> T) -> (Vec<Duration>, T) {
+        self.0.lock().unwrap().clear();
+        let done = work();
+        (self.0.lock().unwrap().clone(), done)
+    }
+}
+
 /// What a server of such connections has.
 struct Rig {
+    watched: Arc<Watched>,
     fake: Arc<Fake>,
     sessions: Arc<Sessions>,
     address: SocketAddr,
@@ -186,7 +208,9 @@ impl Rig {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (fake, sessions, sockets) = (Arc::new(fake), Arc::new(sessions), Arc::default());
+        let watched = Arc::new(Watched::default());
         let rig = Rig {
+            watched: Arc::clone(&watched),
             fake: Arc::clone(&fake),
             sessions: Arc::clone(&sessions),
             address,
@@ -197,8 +221,9 @@ impl Rig {
                 let stream = Arc::new(stream.unwrap());
                 sockets.lock().unwrap().push(Arc::clone(&stream));
                 let (fake, sessions) = (Arc::clone(&fake), Arc::clone(&sessions));
+                let watched = Arc::clone(&watched);
                 thread::spawn(move || {
-                    serve(&*fake, &sessions, &stream, &()).ok();
+                    serve(&*fake, &sessions, &stream, &*watched).ok();
                     stream.shutdown(Shutdown::Both).ok();
                 });
             }
@@ -433,5 +458,48 @@ fn all_connections_together_have_so_many_threads_and_go_on_without() {
         // Who has nothing to do leaves them to others, while its connection is there.
         wait_until("threads end", || rig.sessions.hands().count() == 0);
         drop(clients);
+    }
+}
+
+/// Whether a watcher was told at last that a connection rests, longer and longer.
+fn rests(told: &[Duration]) -> bool {
+    let is_longer = told.windows(2).all(|pair| pair[0] <= pair[1]);
+    let first = told.first().is_some_and(|first| *first > Duration::ZERO);
+    first && is_longer && told.last().is_some_and(|last| *last >= A_WHILE / 2)
+}
+
+#[test]
+fn a_connection_rests_where_nothing_is_asked_and_nowhere_else() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let mut client = rig.opened(0);
+    let pause = || thread::sleep(A_WHILE);
+    // Nothing, the beginning of a packet, and a packet with some of its data.
+    let asked = [stat(1), stat(2), write_at(3, 0)];
+    for (asked, sent) in asked.iter().zip([0, 70, 1000]) {
+        client.send(&asked[..sent]);
+        pause();
+        let (told, ()) = rig.watched.during(pause);
+        assert!(rests(&told), "{sent}: {told:?}");
+        let (told, answer) = rig.watched.during(|| {
+            client.send(&asked[sent..]);
+            client.answer()
+        });
+        assert_eq!(answer.unwrap().0.fields().failure(), None);
+        assert!(told.contains(&Duration::ZERO), "{sent}: {told:?}");
+    }
+    // While a request is done, by the thread that receives, or by another one while that has answered what came next.
+    for also in [vec![], stat(5)] {
+        rig.fake.hang(true);
+        client.send(&[read_at(4, HANGS), also.clone()].concat());
+        wait_until("it hangs", || rig.fake.under_way.load(Ordering::SeqCst) == 1);
+        if !also.is_empty() {
+            assert_eq!(client.answer().unwrap().0.number, 5);
+        }
+        let (told, ()) = rig.watched.during(pause);
+        assert!(told.iter().all(Duration::is_zero), "{told:?}");
+        rig.fake.hang(false);
+        assert_eq!(client.answer().unwrap().0.number, 4);
+        let (told, ()) = rig.watched.during(pause);
+        assert!(rests(&told), "{told:?}");
     }
 }
