@@ -108,14 +108,8 @@ pub fn serve<B: Backend, S: AsRef<TcpStream> + Clone + Send + 'static>(
         ahead: Ahead::new(),
         hands: Hands::new(sessions.hands()),
     };
-    let mut guess = Guess::new(traits.ahead_bytes);
-    let is_random = options.contains(Options::RANDOM);
-    let will_read = options.contains(Options::READ) && !is_random;
-    let first = match will_read && permit.fields.length <= traits.most {
-        true => guess.at_open(permit.fields.length, size),
-        false => Vec::new(),
-    };
-    connection.run(Guessing { guess, is_random, size }, &first, answer)
+    let (guessing, first) = Guessing::at_open((traits, options), permit.fields.length, size);
+    connection.run(guessing, &first, answer)
 }
 
 /// Tells how the file is, or why it can't be opened.
@@ -154,6 +148,22 @@ struct Guessing {
 }
 
 impl Guessing {
+    /// Of a file of that size, and what will be read first, in blocks of which the client has told the length.
+    fn at_open(
+        (traits, options): (Traits, Options),
+        block: u64,
+        size: u64,
+    ) -> (Guessing, Vec<ByteRange>) {
+        let mut guess = Guess::new(traits.ahead_bytes);
+        let is_random = options.contains(Options::RANDOM);
+        let will_read = options.contains(Options::READ) && !is_random;
+        let first = match will_read && block <= traits.most {
+            true => guess.at_open(block, size),
+            false => Vec::new(),
+        };
+        (Guessing { guess, is_random, size }, first)
+    }
+
     fn after(&mut self, read: ByteRange) -> Vec<ByteRange> {
         if self.is_random { Vec::new() } else { self.guess.after(read, self.size) }
     }

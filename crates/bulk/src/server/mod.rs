@@ -2,7 +2,7 @@
 //!
 //! What is served is behind [`Backend`]. A connection has a thread that receives, checks and mostly answers, and others
 //! that read ahead, or do what would keep the next request waiting; they are its own, so that no open file waits for
-//! another's.
+//! another's. All connections together have so many of these: without any, a connection does one request after the other.
 
 mod ahead;
 mod connection;
