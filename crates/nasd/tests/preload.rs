@@ -116,6 +116,7 @@ fn fio_finds_what_it_has_written() {
         let mut command = preloaded("fio");
         command.args(["--direct=1", "--ioengine=psync", "--rw=randrw", "--bs=4k-256k"]);
         command.args(["--size=16M", "--verify=crc32c", "--verify_fatal=1", "--name=x"]);
+        command.arg("--verify_state_save=0").current_dir(cell.directory.path());
         command.args(more).arg(format!("--filename={}", file.display()));
         if name == "processes" {
             // One region each: fio does not know what another process has written.
