@@ -338,6 +338,19 @@ fn a_restart_is_not_seen_by_readers_and_told_to_who_wrote_and_has_not_synced() {
 }
 
 #[test]
+fn a_length_that_was_lost_can_be_set_again() {
+    let rig = rig();
+    rig.put("cut", &noise(1, MIB));
+    let file = BulkFile::open(rig.opening("cut", Options::READ | Options::WRITE)).unwrap();
+    file.set_size(100).unwrap();
+    rig.restart(77);
+    assert!(matches!(file.sync(), Err(BulkError::MayBeLost { .. })));
+    assert!(matches!(file.sync(), Err(BulkError::MayBeLost { .. })), "others are told as well");
+    file.set_size(100).unwrap();
+    file.sync().unwrap();
+}
+
+#[test]
 fn another_file_in_the_place_of_one_is_not_taken_for_it() {
     let rig = rig();
     rig.put("big", &noise(12, MIB));

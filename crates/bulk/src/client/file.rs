@@ -163,8 +163,15 @@ impl BulkFile {
     pub fn set_size(&self, size: u64) -> Result<(), BulkError> {
         let fields = Fields { length: size, ..Fields::default() };
         let told = self.ask(Kind::Resize, &fields)?;
-        self.lock().written_to.get_or_insert(told.instance);
+        self.note_written(told.instance);
         Ok(())
+    }
+
+    /// Something was written, or a length set, while the server ran as this instance.
+    fn note_written(&self, instance: u64) {
+        let mut state = self.lock();
+        state.written_to.get_or_insert(instance);
+        state.is_lost = false;
     }
 
     /// Whether a transfer is as the server wants it.
@@ -191,9 +198,7 @@ impl BulkFile {
     /// Takes the seat from a queue, and notes what was written.
     pub(super) fn leave<B: AsRef<[u8]> + AsMut<[u8]>>(&self, mut queue: Queue<'_, B>) -> Seat {
         if let Some(instance) = queue.written_to() {
-            let mut state = self.lock();
-            state.written_to.get_or_insert(instance);
-            state.is_lost = false;
+            self.note_written(instance);
         }
         queue.take_seat()
     }
