@@ -39,6 +39,7 @@ mod space;
 mod sparse;
 mod store;
 mod superblock;
+mod syncs;
 mod table;
 mod tally;
 #[cfg(test)]

@@ -35,6 +35,7 @@ use crate::object::Object;
 use crate::packing::PackedIn;
 use crate::partitions::Partitions;
 use crate::space::Space as Accounts;
+use crate::syncs::Syncs;
 use crate::table::ObjectTable;
 use crate::tally::Tally;
 use crate::{Identity, NoSpace, OpenOptions, PartitionSpace, Space, StoreError};
@@ -51,6 +52,7 @@ pub struct Store {
     pub(crate) packed_in: PackedIn,
     pub(crate) metadata: Metadata,
     pub(crate) log: Log,
+    pub(crate) syncs: Syncs,
     /// Data blocks that the log alone has.
     pub(crate) inlined: Inlined,
     pub(crate) cache: Cache,
@@ -99,6 +101,7 @@ impl Store {
         let Parts { log_key, mut records, accounts, packed_in, cache, options, .. } = parts;
         Store {
             log: Log::new(log_key, &geometry, records.mark),
+            syncs: Syncs::default(),
             inlined: Inlined::default(),
             identifiers: Identifiers::new(records.counters.object_limit),
             claims: Claims::default(),

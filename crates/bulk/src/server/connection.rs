@@ -23,6 +23,10 @@ use crate::guess::{Guess, within};
 /// Requests in a row that may be refused: rights are taken away while many are under way.
 const MOST_REFUSALS: u32 = 1024;
 
+/// From so many bytes on a write is done by another thread, whoever waits: while a medium takes it the next
+/// one can be received.
+const LONG_WRITE_BYTES: u64 = 256 << 10;
+
 /// Why a connection has ended, other than by its client's wish.
 #[derive(Debug, Error)]
 pub enum Ended {
@@ -192,6 +196,13 @@ enum Job<B: Backend> {
     Write(Asked<B>, B::Room),
 }
 
+impl<B: Backend> Job<B> {
+    /// Whether handing it over is little beside doing it.
+    fn takes_long(&self) -> bool {
+        matches!(self, Job::Write(asked, _) if asked.permit.fields.length >= LONG_WRITE_BYTES)
+    }
+}
+
 /// A request that was permitted.
 struct Asked<B: Backend> {
     packet: Packet,
@@ -307,13 +318,14 @@ impl<B: Backend> Connection<'_, B> {
         }
     }
 
-    /// The same if the next request has come already; otherwise does it here.
+    /// The same if the next request has come already, or is likely to before this one is done; otherwise does
+    /// it here.
     fn give_or_do<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) -> Result<(), Ended> {
-        let waiting = rustix::io::ioctl_fionread(self.incoming.stream).unwrap_or(0);
+        let waiting = || rustix::io::ioctl_fionread(self.incoming.stream).unwrap_or(0);
         let under_way = self.incoming.under_way;
         // Before anybody could be done with it.
         under_way.fetch_add(1, Ordering::AcqRel);
-        let left = match waiting >= PACKET_BYTES as u64 {
+        let left = match job.takes_long() || waiting() >= PACKET_BYTES as u64 {
             true => self.give(scope, job),
             false => Some(job),
         };

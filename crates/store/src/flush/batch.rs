@@ -5,7 +5,8 @@
 //!    has each write wholly or not at all.
 //! 2. *Compress* them, in partitions that want it. *Write* them to free places, and sync; or, if they are
 //!    few, put them into the log entry.
-//! 3. *Log*: the entry is written and synced. The flush is durable.
+//! 3. *Log*: when the flush before has ended, the entry is written and synced. The flush is durable. While
+//!    that is done the next flush may begin.
 //! 4. *Settle* (see `settle`), later: the tree gets what the entry has.
 //!
 //! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
@@ -23,6 +24,7 @@ use super::cluster::{self, Wish, list_order};
 use super::place::{
     Dealer, Part, Piece, Placed, block_count, data_blocks, extents, parts, requests, small_contents,
 };
+use super::turns::Leading;
 use super::{Copy, Request};
 use crate::clears::Clears;
 use crate::frames::{BlockSet, Captured, Claim, FRAME_BLOCKS};
@@ -122,17 +124,21 @@ impl Durable {
     pub(super) fn frames(&self) -> usize {
         self.taken.iter().map(|one| one.claims.len()).sum()
     }
+}
 
-    /// Whether something of it may be compressed.
-    pub(super) fn is_packed(&self) -> bool {
-        self.taken.iter().any(|one| one.compression != Compression::None && !one.claims.is_empty())
-    }
+/// Whether something that was taken may be compressed.
+fn is_packed(taken: &[Taken]) -> bool {
+    taken.iter().any(|one| one.compression != Compression::None && !one.claims.is_empty())
 }
 
 impl Store {
     /// Makes durable what is asked for; how many blocks were written. What is left to do after
     /// that is left for `settle_all`.
-    pub(super) fn run_batch(&self, request: &Request) -> Result<u64, StoreError> {
+    pub(super) fn run_batch(
+        &self,
+        request: &Request,
+        leading: &mut Leading<'_>,
+    ) -> Result<u64, StoreError> {
         self.writable()?;
         let mut taken = self.take(request);
         let limit =
@@ -145,15 +151,21 @@ impl Store {
         if taken.is_empty() && limit.is_none() && idle {
             return Ok(0);
         }
-        match self.write_and_log(&mut taken, request, limit) {
+        let written = self.write_taken(&mut taken, request, limit);
+        let logged = written.and_then(|(changes, is_long)| {
+            // Nobody takes blocks of an object that may be packed before the tree has it.
+            let may_overlap = is_long && request.is_plain() && !is_packed(&taken);
+            let is_logged = self.log_changes(&changes, may_overlap, leading)?;
+            Ok((changes, is_logged))
+        });
+        match logged {
             Ok((changes, logged)) => {
                 if let Some(limit) = limit {
                     self.identifiers.committed(limit);
                 }
                 let blocks = taken.iter().map(Taken::blocks).sum();
-                let durable = Durable { taken, changes, mark: self.log.mark() };
-                let packed = durable.is_packed();
-                self.backlog.push(durable);
+                let packed = is_packed(&taken);
+                self.backlog.push(Durable { taken, changes, mark: self.log.mark() });
                 if packed || !logged {
                     self.settle_all()?;
                 }
@@ -167,6 +179,7 @@ impl Store {
                     self.metadata.note_failed_sync();
                     self.latch(error);
                 }
+                leading.let_others_fail();
                 self.put_back(taken);
                 Err(failure.into())
             }
@@ -254,9 +267,9 @@ impl Store {
         })
     }
 
-    /// Writes what was taken so that it is durable. Returns the changes that the tree lacks, and
-    /// whether they are in the log; if not, only the data is durable.
-    fn write_and_log(
+    /// Writes the data of what was taken so that they are durable, but for few, which go with the changes.
+    /// Returns these, which the tree lacks, and whether data were written.
+    fn write_taken(
         &self,
         taken: &mut [Taken],
         request: &Request,
@@ -297,14 +310,36 @@ impl Store {
                 one.object.set_placed_end(last.end());
             }
         }
-        let entry = self.log.encode(&changes);
-        if entry.len() > self.log.entry_bytes_max() {
-            return Ok((changes, false));
+        Ok((changes, !inline))
+    }
+
+    /// Makes the changes durable; whether they are in the log. If not, they are too many for an entry, and
+    /// the flush is alone. Otherwise, if it may, it lets the next one write meanwhile.
+    fn log_changes(
+        &self,
+        changes: &[Change],
+        may_overlap: bool,
+        leading: &mut Leading<'_>,
+    ) -> Result<bool, Failure> {
+        leading.turn_to_log();
+        if leading.follows_a_failure() {
+            self.writable().map_err(Failure::Passing)?;
         }
-        self.log.append(&*self.device, &entry).map_err(|error| Failure::Fatal(error.into()))?;
+        if !self.log.has_room() {
+            self.settle_and_checkpoint().map_err(Failure::Fatal)?;
+        }
+        let entry = self.log.encode(changes);
+        if entry.len() > self.log.entry_bytes_max() {
+            return Ok(false);
+        }
+        if may_overlap {
+            leading.let_others_write();
+        }
+        let appended = self.log.append(&*self.device, &self.syncs, &entry);
+        appended.map_err(|error| Failure::Fatal(error.into()))?;
         self.tally.log_entries.fetch_add(1, Ordering::Relaxed);
         self.tally.log_bytes.fetch_add(entry.len() as u64, Ordering::Relaxed);
-        Ok((changes, true))
+        Ok(true)
     }
 
     /// A copy of an object as the tree has it, or nothing if it is gone.
@@ -347,8 +382,8 @@ impl Store {
         // The checksums are computed while the device writes.
         let written = self.device.write_batch_with(&requests, &mut |step| placed = place(step));
         written.map_err(|error| Failure::Passing(error.into()))?;
-        // A second sync could succeed without what the first one lost.
-        self.device.sync().map_err(|error| Failure::Fatal(error.into()))?;
+        let synced = self.syncs.sync(&*self.device);
+        synced.map_err(|error| Failure::Fatal(error.into()))?;
         Ok(placed)
     }
 

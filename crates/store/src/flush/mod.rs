@@ -1,9 +1,11 @@
-//! Making changes durable: one flush at a time, shared by everybody who waits for one.
+//! Making changes durable: flushes one after the other, each shared by everybody who waits for one.
 //!
 //! Whoever wants something flushed adds it to the request that is being collected. When no flush
-//! runs, the first of them becomes the leader: it takes the request, flushes it, and tells the
+//! writes data, the first of them becomes the leader: it takes the request, flushes it, and tells the
 //! others; those who came meanwhile are the next request. So any number of concurrent flushes costs
-//! one data write, one commit and two syncs for all of them together (group commit).
+//! one data write, one commit and two syncs for all of them together (group commit). While one that
+//! has written data is being logged, the next one writes its own (see `turns`), so that the device
+//! does not rest.
 //!
 //! A flush (see `batch`) takes the objects as they are, writes their dirty blocks to free places, or
 //! few of them to the log, and appends an entry to the log. Then everybody gets an answer. That the
@@ -15,27 +17,26 @@ mod cluster;
 mod place;
 mod settle;
 mod share;
+mod turns;
 
 pub(crate) use settle::Backlog;
 pub(crate) use share::{ShareRange, Shared};
+pub(crate) use turns::FlushQueue;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nasd_device::FRAME_BYTES;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, Timestamp};
 
+use self::turns::{Joined, Leading};
 use crate::log::Change;
 use crate::store::WriteBack;
 use crate::{Store, StoreError};
 
 /// A flush settles before it goes on when one frame of the cache in this many waits for that.
 const BACKLOG_SHARE: usize = 4;
-
-/// Failed flushes that are remembered until those who waited for them have looked.
-const FAILURES_KEPT: usize = 64;
 
 /// What is to be flushed.
 #[derive(Clone, Debug, Default)]
@@ -96,81 +97,6 @@ impl Request {
     }
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    collecting: Request,
-    /// Number of the request that is being collected.
-    number: u64,
-    /// Requests with lower numbers are finished: what they ask for is durable, or failed.
-    finished: u64,
-    /// Of requests with lower numbers the tree has everything, too.
-    settled: u64,
-    running: bool,
-    /// Which of the finished ones failed.
-    failed: BTreeSet<u64>,
-    /// Blocks written by all of them.
-    written_blocks: u64,
-}
-
-/// Where flushes meet.
-#[derive(Debug, Default)]
-pub(crate) struct FlushQueue {
-    queue: Mutex<Queue>,
-    ended: Condvar,
-}
-
-impl FlushQueue {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a flush is under way.
-    pub(crate) fn is_running(&self) -> bool {
-        self.lock().running
-    }
-}
-
-/// The leader's duty to tell the others, kept even if it panics.
-struct Leading<'a> {
-    store: &'a Store,
-    /// The number of the request.
-    number: u64,
-    /// Whether all that was asked for was done.
-    succeeded: bool,
-}
-
-impl<'a> Leading<'a> {
-    /// What the request asks for is durable; the leader goes on leading. Those who asked for more
-    /// wait for that.
-    fn done(&mut self, written_blocks: u64) {
-        let mut queue = self.store.queue.lock();
-        queue.finished = self.number + 1;
-        queue.written_blocks += written_blocks;
-        self.store.queue.ended.notify_all();
-    }
-}
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // What the batch had taken is not durable and not dirty either, so the next flush would
-            // find nothing to do and call it done. There must be no next one.
-            self.store.latch(&"a flush failed unexpectedly");
-        }
-        let mut queue = self.store.queue.lock();
-        queue.running = false;
-        queue.finished = self.number + 1;
-        queue.settled = self.number + 1;
-        if !self.succeeded {
-            queue.failed.insert(self.number);
-        }
-        if queue.failed.len() > FAILURES_KEPT {
-            queue.failed.pop_first();
-        }
-        self.store.queue.ended.notify_all();
-    }
-}
-
 impl Store {
     /// Makes these objects, as they are at the call, durable: data, attributes, creation, removal.
     /// Objects that do not exist (any more) are durably absent afterwards.
@@ -192,9 +118,9 @@ impl Store {
     /// Makes the longest dirty objects durable, until about `max_bytes` are written: a step for a
     /// background thread. Does nothing when nothing is dirty.
     pub fn write_back(&self, max_bytes: u64) -> Result<WriteBack, StoreError> {
-        let before = self.queue.lock().written_blocks;
+        let before = self.queue.written_blocks();
         self.run_flush(Request { bytes: max_bytes.max(1), ..Request::default() })?;
-        let blocks = self.queue.lock().written_blocks - before;
+        let blocks = self.queue.written_blocks() - before;
         let written_bytes = blocks * BLOCK_BYTES as u64;
         Ok(WriteBack { written_bytes, dirty_bytes: self.unwritten_bytes() })
     }
@@ -216,7 +142,7 @@ impl Store {
     pub(crate) fn run_flush(&self, request: Request) -> Result<(), StoreError> {
         loop {
             self.writable()?;
-            match self.join(&request) {
+            match self.queue.join(&request) {
                 Joined::Done => return Ok(()),
                 // The leader has the reason. If it is met again by trying again, this thread
                 // learns it as a leader.
@@ -226,46 +152,36 @@ impl Store {
         }
     }
 
-    /// Adds to the request that is being collected, and waits until it is done or a leader is wanted.
-    fn join(&self, request: &Request) -> Joined {
-        let mut queue = self.queue.lock();
-        let number = queue.number;
-        queue.collecting.merge(request.clone());
-        let wants_all = request.settle || request.checkpoint;
-        while if wants_all { queue.settled } else { queue.finished } <= number {
-            if !queue.running {
-                // Requests finish in order, so the one being collected is this one.
-                queue.running = true;
-                queue.number += 1;
-                return Joined::Lead(number, std::mem::take(&mut queue.collecting));
-            }
-            queue = self.queue.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        if queue.failed.contains(&number) { Joined::Failed } else { Joined::Done }
-    }
-
     fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
-        let mut leading = Leading { store: self, number, succeeded: false };
+        let mut leading = Leading::new(self, number);
+        if !request.is_plain() {
+            leading.turn_to_log();
+        }
         // What waits to be applied is kept in the cache.
         let takes_room = self.backlog.frames() > self.cache.frames_total() / BACKLOG_SHARE;
         if !request.is_plain() || self.backlog.is_full() || takes_room {
             self.settle_all()?;
         }
-        if !self.log.has_room() {
-            self.settle_and_checkpoint()?;
-        }
-        let blocks = self.run_batch(request)?;
+        let blocks = self.run_batch(request, &mut leading)?;
         leading.done(blocks);
         if request.settle || request.checkpoint {
             self.settle_all()?;
         }
-        if request.checkpoint || self.log.is_half_full() {
+        let is_checkpoint_due = request.checkpoint || self.log.is_half_full();
+        if is_checkpoint_due && leading.is_alone() {
             self.settle_and_checkpoint()?;
         }
-        leading.succeeded = true;
-        Ok(())
+        let wants_another = is_checkpoint_due && !leading.is_alone();
+        leading.succeed();
+        // One that is alone looks again whether it is time.
+        if wants_another {
+            self.run_flush(Request { settle: true, ..Request::default() })
+        } else {
+            Ok(())
+        }
     }
 
+    /// Empties the log. Whoever calls this leads, alone.
     fn settle_and_checkpoint(&self) -> Result<(), StoreError> {
         self.settle_all()?;
         self.checkpoint_now()
@@ -275,12 +191,4 @@ impl Store {
     pub fn checkpoint(&self) -> Result<(), StoreError> {
         self.run_flush(Request { checkpoint: true, ..Request::default() })
     }
-}
-
-/// What became of joining a request.
-enum Joined {
-    Done,
-    Failed,
-    /// This thread has to do it.
-    Lead(u64, Request),
 }

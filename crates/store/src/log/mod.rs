@@ -1,8 +1,8 @@
 //! The log: a ring on the device that takes what a flush changes in one sequential write, so that a
 //! flush is durable long before the tree is (docs/on-disk-format.md, section 4).
 //!
-//! An entry is appended only when the one before it is durable and applied, by whoever leads the
-//! flush; so the ring needs no lock beyond that, and its mutex is never waited for.
+//! An entry is appended only when the one before it is durable, by whoever leads the flush whose turn it
+//! is; so the ring needs no lock beyond that, and its mutex is never waited for.
 
 pub(crate) mod change;
 pub(crate) mod entry;
@@ -21,6 +21,7 @@ pub(crate) use replay::{ReplayError, replay};
 
 use crate::geometry::Geometry;
 use crate::metadata::record::LogMark;
+use crate::syncs::Syncs;
 
 /// An entry may take one part in this many of the log.
 const ENTRY_SHARE: u64 = 4;
@@ -88,7 +89,12 @@ impl Log {
     }
 
     /// Writes an entry that `encode` made, and makes it durable. An error leaves unknown what is.
-    pub(crate) fn append(&self, device: &dyn BlockDevice, entry: &[u8]) -> Result<(), DeviceError> {
+    pub(crate) fn append(
+        &self,
+        device: &dyn BlockDevice,
+        syncs: &Syncs,
+        entry: &[u8],
+    ) -> Result<(), DeviceError> {
         let length = padded(entry.len());
         let before = *self.ring();
         let (offset, skipped) = if before.head + length > self.bytes {
@@ -100,7 +106,7 @@ impl Log {
         let mut buffer = AlignedBuffer::zeroed(length as usize);
         buffer[..entry.len()].copy_from_slice(entry);
         device.write(self.start + offset, &[IoSlice::new(&buffer)])?;
-        device.sync()?;
+        syncs.sync(device)?;
         *self.ring() = Ring {
             next: before.next + 1,
             head: offset + length,

@@ -1,0 +1,316 @@
+//! Flushes that overlap: while one is being logged the next one writes its data. What is answered is
+//! durable, in the order of the flushes, whatever fails or is lost in between.
+
+// A helper of a test may fail by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod world;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use nasd_device::{BlockDevice, DeviceError, FailedSync, FaultPlan, FaultyDevice, Image};
+use nasd_store::{Store, StoreError};
+use nasd_types::ObjectName;
+use world::*;
+
+const CAPACITY: u64 = 64 << 20;
+
+/// More than goes into an entry of the log.
+const LONG: usize = 200_000;
+
+/// Long enough for whatever does not wait for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Long enough for what must not happen, and would at once.
+const MOMENT: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether entries of the log wait.
+    holds: bool,
+    /// Whether they fail.
+    fails: bool,
+    /// Entries that have come.
+    entries: usize,
+    /// Other writes that have ended.
+    others: usize,
+    /// Syncs that have ended.
+    syncs: usize,
+}
+
+/// A device on which entries of the log wait, or fail, when a test wants that.
+#[derive(Debug)]
+struct Gate {
+    inner: Arc<FaultyDevice>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    fn wait_until(&self, reached: impl Fn(&State) -> bool) {
+        let state = self.state.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| !reached(state));
+        let (state, timeout) = waited.unwrap();
+        let found = format!("{state:?}");
+        drop(state);
+        if timeout.timed_out() {
+            // Nobody waits for ever.
+            self.change(|state| state.holds = false);
+            panic!("{found}");
+        }
+    }
+}
+
+impl BlockDevice for Gate {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn read(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), DeviceError> {
+        self.inner.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {
+        if !from[0].starts_with(b"NASDlog2") {
+            let written = self.inner.write(offset, from);
+            self.change(|state| state.others += 1);
+            return written;
+        }
+        self.change(|state| state.entries += 1);
+        let state = self.state.lock().unwrap();
+        let state = self.changed.wait_while(state, |state| state.holds).unwrap();
+        if state.fails {
+            let source = io::Error::other("a planned failure");
+            return Err(DeviceError::Medium { operation: "write", offset, length: 0, source });
+        }
+        drop(state);
+        self.inner.write(offset, from)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        let synced = self.inner.sync();
+        self.change(|state| state.syncs += 1);
+        synced
+    }
+}
+
+/// A store with two objects that are long and durable.
+fn prepared() -> (Arc<Gate>, Store, [ObjectName; 2]) {
+    let inner = Arc::new(FaultyDevice::zeroed(CAPACITY));
+    Store::format(inner.clone(), &format_options()).unwrap();
+    let gate = Arc::new(Gate { inner, state: Mutex::default(), changed: Condvar::new() });
+    let store = open(gate.clone(), &small_cache(400));
+    let names = [create(&store, P1), create(&store, P1)];
+    names.iter().for_each(|name| fill(&store, *name, 1));
+    store.flush_all().unwrap();
+    gate.change(|state| *state = State { holds: true, ..State::default() });
+    (gate, store, names)
+}
+
+fn fill(store: &Store, name: ObjectName, value: u8) {
+    write(store, name, 0, &[value; LONG]).unwrap();
+}
+
+fn holds(store: &Store, name: ObjectName) -> u8 {
+    let found = contents(store, name).unwrap();
+    assert_eq!(found, vec![found[0]; LONG], "{name} is torn");
+    found[0]
+}
+
+/// What a power cut leaves.
+fn cut(gate: &Gate, seed: u64) -> Image {
+    let image = gate.inner.survivor(seed);
+    assert_clean(&image, "a power cut while flushes overlap");
+    image
+}
+
+/// Begins a flush whose entry waits, and then one of the other object, and does something when that has
+/// written, or tried to; both outcomes.
+fn both(
+    (gate, store, [one, other]): &(Arc<Gate>, Store, [ObjectName; 2]),
+    meanwhile: impl FnOnce(),
+) -> [Result<(), StoreError>; 2] {
+    fill(store, *one, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.flush(&[*one]));
+        gate.wait_until(|state| state.entries == 1);
+        let before = gate.state.lock().unwrap().others;
+        fill(store, *other, 2);
+        let later = scope.spawn(|| store.flush(&[*other]));
+        gate.wait_until(|state| state.others > before);
+        meanwhile();
+        [first.join().unwrap(), later.join().unwrap()]
+    })
+}
+
+#[test]
+fn a_flush_writes_while_the_one_before_is_being_logged() {
+    let world = prepared();
+    let (gate, store, [one, other]) = &world;
+    let outcomes = both(&world, || {
+        thread::sleep(MOMENT);
+        assert_eq!(gate.state.lock().unwrap().entries, 1, "the second one is logged too early");
+        for seed in 0..20 {
+            let (_, store) = reopen(&cut(gate, seed), &small_cache(400));
+            assert_eq!([holds(&store, *one), holds(&store, *other)], [1, 1]);
+        }
+        gate.change(|state| state.holds = false);
+    });
+    outcomes.into_iter().for_each(Result::unwrap);
+    gate.inner.crash();
+    for seed in 0..20 {
+        let (_, store) = reopen(&cut(gate, seed), &small_cache(400));
+        assert_eq!([holds(&store, *one), holds(&store, *other)], [2, 2]);
+    }
+    assert_eq!([holds(store, *one), holds(store, *other)], [2, 2]);
+}
+
+#[test]
+fn who_flushes_what_is_being_flushed_waits_for_that() {
+    let (gate, store, [one, _]) = prepared();
+    fill(&store, one, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.flush(&[one]));
+        gate.wait_until(|state| state.entries == 1);
+        // Nothing of it is dirty.
+        let later = scope.spawn(|| store.flush(&[one]));
+        let settled = scope.spawn(|| store.flush_all());
+        thread::sleep(MOMENT);
+        assert!(!later.is_finished() && !settled.is_finished());
+        gate.change(|state| state.holds = false);
+        for flush in [first, later, settled] {
+            flush.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn both_fail_if_the_first_cannot_be_logged() {
+    let world = prepared();
+    let (gate, store, [one, other]) = &world;
+    let outcomes = both(&world, || {
+        gate.change(|state| (state.holds, state.fails) = (false, true));
+    });
+    assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+    assert!(store.read_only().is_some());
+    // What was written is there, as long as the drive runs.
+    assert_eq!([holds(store, *one), holds(store, *other)], [2, 2]);
+    assert!(store.flush(&[*one]).is_err());
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(gate, 1), &small_cache(400));
+    assert_eq!([holds(&store, *one), holds(&store, *other)], [1, 1]);
+}
+
+#[test]
+fn the_first_fails_if_a_sync_of_the_second_has_failed() {
+    for failed_sync in [FailedSync::Keeps, FailedSync::Drops] {
+        let world = prepared();
+        let (gate, store, [one, other]) = &world;
+        // The data of the first are made durable, and then those of the second are not.
+        let next = gate.inner.syncs() + 1;
+        let failing_syncs = vec![next];
+        gate.inner.set_plan(FaultPlan { failing_syncs, failed_sync, ..FaultPlan::default() });
+        let outcomes = both(&world, || {
+            gate.wait_until(|state| state.syncs == 2);
+            gate.change(|state| state.holds = false);
+        });
+        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+        assert_eq!([holds(store, *one), holds(store, *other)], [2, 2]);
+        gate.inner.crash();
+        let (_, store) = reopen(&cut(gate, 1), &small_cache(400));
+        let found = [holds(&store, *one), holds(&store, *other)];
+        assert!(found == [1, 1] || found == [2, 1], "{found:?}");
+    }
+}
+
+#[test]
+fn the_second_alone_fails_if_it_cannot_write() {
+    let world = prepared();
+    let (gate, store, [one, other]) = &world;
+    // The data of the first are one write.
+    let next = gate.inner.writes() + 1;
+    gate.inner.set_plan(FaultPlan { failing_writes: vec![next], ..FaultPlan::default() });
+    let outcomes = both(&world, || {
+        thread::sleep(MOMENT);
+        gate.change(|state| state.holds = false);
+    });
+    let [first, second] = outcomes;
+    first.unwrap();
+    assert!(second.is_err());
+    assert!(store.read_only().is_none());
+    store.flush(&[*other]).unwrap();
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(gate, 1), &small_cache(400));
+    assert_eq!([holds(&store, *one), holds(&store, *other)], [2, 2]);
+}
+
+/// Threads that write and flush each an object of its own until the power is cut.
+fn work_until_cut(seed: u64) {
+    const THREADS: u64 = 5;
+    let device = Arc::new(FaultyDevice::zeroed(CAPACITY));
+    Store::format(device.clone(), &format_options()).unwrap();
+    let store = open(device.clone(), &small_cache(400));
+    let names: Vec<ObjectName> = (0..THREADS).map(|_| create(&store, P1)).collect();
+    names.iter().for_each(|name| fill(&store, *name, 0));
+    store.flush_all().unwrap();
+    let flushed: Vec<AtomicU64> = names.iter().map(|_| AtomicU64::new(0)).collect();
+    let crash_at_change = Some(device.changes() + Random(seed).below(250));
+    device.set_plan(FaultPlan { crash_at_change, seed, ..FaultPlan::default() });
+    thread::scope(|scope| {
+        for (number, (name, flushed)) in (0..).zip(names.iter().zip(&flushed)) {
+            let store = &store;
+            scope.spawn(move || {
+                let mut random = Random(seed * THREADS + number);
+                for round in 1..=255 {
+                    let written = write(store, *name, 0, &[round; LONG]);
+                    // Some short ones, which go another way, are between them.
+                    let written = written.and_then(|_| match random.below(3) {
+                        0 => store.flush(&[*name]).and_then(|()| {
+                            write(store, *name, 0, &[round; 100])?;
+                            store.flush(&[*name])
+                        }),
+                        _ => store.flush(&[*name]),
+                    });
+                    if written.is_err() {
+                        return;
+                    }
+                    flushed.store(round.into(), Ordering::SeqCst);
+                    if random.below(40) == 0 && store.checkpoint().is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    drop(store);
+    for draw in 0..3 {
+        let image = device.survivor(seed * 3 + draw);
+        assert_clean(&image, "a power cut");
+        let (_, store) = reopen(&image, &small_cache(400));
+        for (name, flushed) in names.iter().zip(&flushed) {
+            let (found, least) = (u64::from(holds(&store, *name)), flushed.load(Ordering::SeqCst));
+            assert!(found == least || found == least + 1, "{found}, and {least} was flushed");
+        }
+    }
+}
+
+#[test]
+fn what_several_threads_have_flushed_outlives_a_power_cut() {
+    let seeds = std::env::var_os("NASD_LONG_TESTS").map_or(60, |_| 2000);
+    (0..seeds).for_each(work_until_cut);
+}
