@@ -84,6 +84,16 @@ impl Tries {
     fn new() -> Tries {
         Tries { begun: Instant::now(), pause: PAUSES.0 }
     }
+
+    /// Waits until it is time for another try; false if patience is over before.
+    fn wait(&mut self, patience: Duration) -> bool {
+        if self.begun.elapsed() + self.pause >= patience {
+            return false;
+        }
+        thread::sleep(self.pause);
+        self.pause = (2 * self.pause).min(PAUSES.1);
+        true
+    }
 }
 
 impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
@@ -167,7 +177,7 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
             if self.under_way.is_empty() {
                 return None;
             }
-            let failure = match self.send_unsent().and_then(|()| self.receive()) {
+            let failure = match self.send_unsent().and_then(|()| self.receive(&tries)) {
                 Ok(Some(completed)) => return Some(completed),
                 Ok(None) => continue,
                 Err(failure) => failure,
@@ -211,7 +221,7 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
     }
 
     /// Receives an answer; nothing if what it is to has to be asked for again.
-    fn receive(&mut self) -> Result<Option<Completed<B>>, Failure> {
+    fn receive(&mut self, tries: &Tries) -> Result<Option<Completed<B>>, Failure> {
         let server = &self.opening.address;
         let Some(connection) = &mut self.connection else {
             return Err(Failure::Lost(io::ErrorKind::NotConnected.into()));
@@ -241,7 +251,8 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
                     _ => Ok(None),
                 };
             }
-            Answered::Failed(Status::Busy) => {
+            // The pause is short, as answers to others wait meanwhile.
+            Answered::Failed(Status::Busy) if tries.begun.elapsed() < self.opening.patience => {
                 transfer.sent = None;
                 thread::sleep(PAUSES.0);
                 return Ok(None);
@@ -286,12 +297,7 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
             Failure::Lost(last) => BulkError::Unreachable { server, taken, last },
             Failure::Later(error) => error,
         };
-        if taken + tries.pause >= self.opening.patience {
-            return Err(error);
-        }
-        thread::sleep(tries.pause);
-        tries.pause = (2 * tries.pause).min(PAUSES.1);
-        Ok(())
+        if tries.wait(self.opening.patience) { Ok(()) } else { Err(error) }
     }
 
     /// What is known of the file: it is opened for that if need be.
@@ -331,6 +337,7 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
                         status,
                     });
                 }
+                Ok(Answered::Failed(Status::Busy)) if tries.wait(self.opening.patience) => continue,
                 Ok(Answered::Failed(status)) => {
                     return Err(BulkError::Failed { server: self.opening.address.clone(), status });
                 }

@@ -38,9 +38,20 @@ struct Fake {
     opens: AtomicUsize,
     /// How long each transfer takes.
     takes: Duration,
+    /// So many requests are not done, as there is too much to do.
+    busy: AtomicUsize,
 }
 
 impl Fake {
+    /// Whether there is too much to do for one more request.
+    fn is_free(&self) -> Result<(), Status> {
+        let less = |busy: usize| busy.checked_sub(1);
+        match self.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => Err(Status::Busy),
+            Err(_) => Ok(()),
+        }
+    }
+
     fn hang(&self, hangs: bool) {
         *self.hangs.lock().unwrap() = hangs;
         self.changed.notify_all();
@@ -131,6 +142,7 @@ impl Backend for Fake {
     fn note(&self, _permit: &Permit<()>, _outcome: Result<u64, Status>) {}
 
     fn stat(&self, _file: &()) -> Result<Facts, Status> {
+        self.is_free()?;
         Ok(Fake::facts())
     }
 
@@ -139,10 +151,12 @@ impl Backend for Fake {
     }
 
     fn resize(&self, _file: &(), _grant: &(), _size: u64) -> Result<Facts, Status> {
+        self.is_free()?;
         Ok(Fake::facts())
     }
 
     fn read(&self, _file: &(), range: ByteRange) -> Result<Bytes, Status> {
+        self.is_free()?;
         self.transfer(range);
         Ok(Bytes(contents(range)))
     }
@@ -168,6 +182,7 @@ impl Backend for Fake {
     }
 
     fn sync(&self, _file: &(), _grant: &()) -> Result<Facts, Status> {
+        self.is_free()?;
         Ok(Fake::facts())
     }
 }
@@ -397,6 +412,39 @@ fn a_client_goes_on_when_the_place_is_free_as_long_as_it_has_patience() {
         assert!(matches!(error, BulkError::Failed { status: Status::Busy, .. }), "{error}");
     });
     rig.fake.hang(false);
+}
+
+/// Something that is asked of a file.
+type Ask = fn(&BulkFile) -> Result<(), BulkError>;
+
+#[test]
+fn who_has_too_much_to_do_is_asked_again_as_long_as_there_is_patience() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let asks: [(&str, Ask); 4] = [
+        ("stat", |file| file.size().map(drop)),
+        ("resize", |file| file.set_size(SIZE)),
+        ("sync", BulkFile::sync_all),
+        ("read", |file| file.read_at(&mut [0; BLOCK as usize], 0).map(drop)),
+    ];
+    let opened = |patience: Duration| {
+        let options = Options::READ | Options::WRITE | Options::RANDOM;
+        BulkFile::open(Opening { options, ..rig.opening(patience) }).unwrap()
+    };
+    let (patient, hasty) = (opened(Duration::from_secs(60)), opened(A_WHILE));
+    for (what, ask) in asks {
+        rig.fake.busy.store(3, Ordering::SeqCst);
+        ask(&patient).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(rig.fake.busy.load(Ordering::SeqCst), 0, "{what}");
+        rig.fake.busy.store(usize::MAX, Ordering::SeqCst);
+        let begun = Instant::now();
+        let error = ask(&hasty).unwrap_err();
+        assert!(matches!(error, BulkError::Failed { status: Status::Busy, .. }), "{what}: {error}");
+        assert!(begun.elapsed() >= A_WHILE / 4, "{what}: {:?}", begun.elapsed());
+        rig.fake.busy.store(0, Ordering::SeqCst);
+        ask(&hasty).unwrap();
+    }
+    // It was not lost for that.
+    assert_eq!(rig.fake.opens.load(Ordering::SeqCst), 2);
 }
 
 /// Asks for more at a time than there are threads for, and checks all that is answered.
