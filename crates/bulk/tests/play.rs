@@ -4,11 +4,12 @@
 
 mod support;
 
-use std::sync::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nasd_bulk_service::client::{PlayError, Playing, Source, StripedFile, play};
+use nasd_bulk_service::client::{PlayError, Playing, ReadError, Reader, Source, StripedFile, play};
 use nasd_bulk_service::directory::DirectoryOptions;
 use nasd_protocol::bulk::Options;
 
@@ -91,4 +92,55 @@ fn what_can_not_be_played_is_told() {
     let begun = Instant::now();
     play(&sources(&files[..1]), &playing(1_000_000, 5), &nothing, &mut |_| false).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+/// A file of zeros, a frame of which its reader may not expect.
+struct Zeros {
+    unexpected: Option<u64>,
+}
+
+impl Source for Zeros {
+    fn length(&self) -> u64 {
+        1000 * FRAME as u64
+    }
+
+    fn reader(&self) -> Result<Reader<'_>, ReadError> {
+        Ok(Box::new(|into, offset| {
+            assert!(Some(offset / FRAME as u64) != self.unexpected, "unexpected");
+            Ok(into.len())
+        }))
+    }
+}
+
+/// Where something is not expected: what panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unexpected {
+    Shown,
+    Read,
+    LookedOn,
+}
+
+#[test]
+fn a_panic_ends_it_and_goes_on_in_who_has_begun_it() {
+    for unexpected in [Unexpected::Shown, Unexpected::Read, Unexpected::LookedOn] {
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let frame = (unexpected == Unexpected::Read).then_some(3);
+            let files = [Zeros { unexpected: None }, Zeros { unexpected: frame }];
+            let sources: Vec<&dyn Source> = files.iter().map(|file| file as &dyn Source).collect();
+            let show = |stream: usize, frame: u64, _: &[u8]| {
+                assert!(unexpected != Unexpected::Shown || (stream, frame) != (1, 3), "unexpected");
+                Ok(())
+            };
+            let mut looks_on = |_: &_| {
+                assert!(unexpected != Unexpected::LookedOn, "unexpected");
+                true
+            };
+            let play = || play(&sources, &playing(1_000_000, 5), &show, &mut looks_on).map(drop);
+            let panic = catch_unwind(AssertUnwindSafe(play)).unwrap_err();
+            tell.send(panic.downcast_ref::<&str>().copied()).unwrap();
+        });
+        let panic = told.recv_timeout(Duration::from_secs(20));
+        assert_eq!(panic, Ok(Some("unexpected")), "{unexpected:?}");
+    }
 }

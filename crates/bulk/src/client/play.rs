@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io;
+use std::panic;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -117,12 +118,27 @@ struct State {
     is_over: bool,
 }
 
+/// Ends it for all if a thread's part of it panics: the others would wait for that part for ever.
+struct EndOfPanic<'s, 'a>(&'s Stage<'a>);
+
+impl Drop for EndOfPanic<'_, '_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.end();
+        }
+    }
+}
+
 /// Plays files. `show` is called by a thread of each stream; `looks_on` is told how far
 /// it is now and then, and says whether it goes on.
 ///
 /// # Errors
 ///
 /// [`PlayError`]: what is late or dropped is none, and told in the [`Report`].
+///
+/// # Panics
+///
+/// If `show`, `looks_on` or a reader of a file does.
 pub fn play(
     files: &[&dyn Source],
     playing: &Playing,
@@ -137,12 +153,18 @@ pub fn play(
     }
     let stage = Stage::new(files.len(), playing);
     thread::scope(|scope| {
+        let stage = &stage;
+        let _end = EndOfPanic(stage);
+        let mut others = Vec::new();
         for (stream, file) in files.iter().enumerate() {
-            let stage = &stage;
-            scope.spawn(move || stage.read(stream, *file));
-            scope.spawn(move || stage.show(stream, show));
+            others.push(scope.spawn(move || stage.part(|| stage.read(stream, *file))));
+            others.push(scope.spawn(move || stage.part(|| stage.show(stream, show))));
         }
         stage.conduct(looks_on);
+        for other in others {
+            // One that has panicked goes on doing so here.
+            other.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+        }
     });
     let state = stage.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     state.failure.map_or(Ok(state.steps.report()), Err)
@@ -188,6 +210,17 @@ impl<'a> Stage<'a> {
         let mut state = self.lock();
         state.failure.get_or_insert(failure);
         state.is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Does the part of another thread.
+    fn part(&self, work: impl FnOnce()) {
+        let _end = EndOfPanic(self);
+        work();
+    }
+
+    fn end(&self) {
+        self.lock().is_over = true;
         self.changed.notify_all();
     }
 
