@@ -58,6 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         place,
         options,
         block: block as u64,
+        durable: false,
         patience,
         clock_ahead_ns: 0,
     };

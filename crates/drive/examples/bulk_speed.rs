@@ -78,6 +78,7 @@ fn opening(server: &DriveServer, name: ObjectName, block: usize, options: Option
         place: Vec::new(),
         options,
         block: block as u64,
+        durable: true,
         patience: Duration::from_secs(10),
         clock_ahead_ns: 0,
     }

@@ -42,6 +42,7 @@ fn opening(drive: &TestDrive, signer: Signer, protection: Protection) -> Opening
         place: Vec::new(),
         options: BOTH,
         block: 0,
+        durable: true,
         patience: Duration::from_secs(5),
         clock_ahead_ns: clock_ahead_ns(drive),
     }

@@ -70,6 +70,15 @@ fn read_all(file: &StripedFile, length: usize) -> Vec<u8> {
     bytes
 }
 
+/// Others take their places.
+fn kill_all_drives(cell: &TestCell) {
+    for drive in ["drive-1", "drive-2", "drive-3"] {
+        if cell.members().iter().any(|(_, line)| line.contains(drive)) {
+            cell.kill_and_await(drive);
+        }
+    }
+}
+
 fn errno(outcome: io::Result<Way>) -> Option<i32> {
     outcome.map(|_| ()).unwrap_err().raw_os_error()
 }
@@ -129,6 +138,27 @@ fn both_ways_agree_on_one_drive() {
 #[test]
 fn both_ways_agree_on_several_drives() {
     both_ways_agree(&TestCell::start(&CellOptions::striped(3, "raid0")), 3);
+}
+
+#[test]
+fn what_a_drive_has_answered_is_not_lost_with_it() {
+    for options in [CellOptions::default(), CellOptions::striped(3, "raid0")] {
+        let cell = TestCell::start(&options);
+        let path = cell.path("file");
+        std::fs::write(&path, noise(3, LENGTH)).unwrap();
+        let file = direct(&path, true);
+        let told = way(&file, READ | WRITE).unwrap();
+        let bulk = open(&told, READ | WRITE).unwrap();
+        let bytes = noise(4, LENGTH);
+        bulk.write_at(&bytes, 0).unwrap();
+        kill_all_drives(&cell);
+        bulk.sync().unwrap();
+        bulk.sync_all().unwrap();
+        assert!(read_all(&bulk, LENGTH) == bytes);
+        file.sync_all().unwrap();
+        drop((bulk, file));
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    }
 }
 
 #[test]

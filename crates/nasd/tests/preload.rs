@@ -161,6 +161,15 @@ fn a_file_that_others_have_open_is_written_the_ordinary_way() {
     assert!(fs::read(&copy).unwrap() == contents);
 }
 
+/// Others take their places.
+fn kill_all_drives(cell: &TestCell) {
+    for drive in ["drive-1", "drive-2"] {
+        if cell.members().iter().any(|(_, line)| line.contains(drive)) {
+            cell.kill_and_await(drive);
+        }
+    }
+}
+
 #[test]
 fn a_drive_that_starts_anew_is_not_noticed() {
     let cell = TestCell::start(&CellOptions::default());
@@ -192,17 +201,43 @@ while True:
         if length == [0; 4] {
             break;
         }
-        for drive in ["drive-1", "drive-2"] {
-            if cell.members().iter().any(|(_, line)| line.contains(drive)) {
-                cell.kill_and_await(drive);
-            }
-        }
+        kill_all_drives(&cell);
         to.write_all(b"\n").unwrap();
     }
     drop(to);
     assert!(wait_for_exit(&mut child).success());
     assert!(read == contents);
     assert!(said.fill_buf().unwrap().is_empty());
+}
+
+#[test]
+fn what_was_written_to_a_drive_is_not_lost_with_it() {
+    let cell = TestCell::start(&CellOptions::default());
+    let file = cell.path("file");
+    let program = "
+import os, sys
+contents = sys.argv[2].encode() * 100000
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+assert os.write(fd, contents) == len(contents)
+print('written', flush=True)
+sys.stdin.readline()
+os.fsync(fd)
+assert os.pread(fd, len(contents) + 1, 0) == contents
+print('right', flush=True)
+";
+    let mut command = preloaded("python3");
+    command.args(["-c", program]).arg(&file).arg("something").stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    said.read_line(&mut told).unwrap();
+    assert_eq!(told, "written\n");
+    kill_all_drives(&cell);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    said.read_line(&mut told).unwrap();
+    assert!(output.status.success() && told.ends_with("right\n"), "{}", text(&output));
+    is_mapped(&text(&output), &file);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub struct BulkFile {
 #[derive(Default)]
 struct State {
     idle: Vec<Seat>,
-    /// Something was written since the last sync, while the server ran as this instance.
+    /// Something was written since the last sync that is not known to be durable, while the server ran as this instance.
     written_to: Option<u64>,
     /// Something that was written may be lost. Who wrote what is not known here, so all are told until something is written again.
     is_lost: bool,
@@ -100,7 +100,7 @@ impl BulkFile {
         self.transfer(offset, data.chunks(self.part_bytes()).map(Part::From)).map(drop)
     }
 
-    /// Makes durable what was written.
+    /// Makes durable what was written. Where it was durable when it was answered, nothing is asked.
     ///
     /// # Errors
     ///
@@ -163,11 +163,13 @@ impl BulkFile {
     pub fn set_size(&self, size: u64) -> Result<(), BulkError> {
         let fields = Fields { length: size, ..Fields::default() };
         let told = self.ask(Kind::Resize, &fields)?;
-        self.note_written(told.instance);
+        if !self.opening.durable {
+            self.note_written(told.instance);
+        }
         Ok(())
     }
 
-    /// Something was written, or a length set, while the server ran as this instance.
+    /// Something was written, or a length set, that is not known to be durable, while the server ran as this instance.
     fn note_written(&self, instance: u64) {
         let mut state = self.lock();
         state.written_to.get_or_insert(instance);

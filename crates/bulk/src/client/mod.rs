@@ -39,6 +39,9 @@ pub struct Opening {
     pub options: Options,
     /// How long reads will be, from the beginning on, in bytes: then the first are made as soon as it is open. 0 if that is not known.
     pub block: u64,
+    /// Whether what is written, and a length that is set, is durable when it is answered, and need not be written again where the
+    /// server starts anew. So it is at a drive, of which writes demand it; a server of a directory does not have that for lengths.
+    pub durable: bool,
     /// How long a server is waited for that is away.
     pub patience: Duration,
     /// How far the server's clock is ahead of this host's, as far as is known, in nanoseconds. A server that says something else,

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nasd_protocol::Status;
-use nasd_protocol::bulk::{Fields, Kind, Packet};
+use nasd_protocol::bulk::{Fields, Kind, Options, Packet};
 
 use super::connection::{Answered, Clock, Connection, Sent, Told, random};
 use super::error::Failure;
@@ -47,7 +47,7 @@ pub struct Queue<'f, B> {
     clock: Clock,
     under_way: VecDeque<Transfer<B>>,
     completed: VecDeque<Completed<B>>,
-    /// Something was written since the last sync, while the server ran as this instance.
+    /// Something was written since the last sync that is not known to be durable, while the server ran as this instance.
     written_to: Option<u64>,
     told: Option<Told>,
 }
@@ -210,9 +210,13 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
         };
         for transfer in self.under_way.iter_mut().filter(|transfer| transfer.sent.is_none()) {
             let length = transfer.length as u64;
-            let fields = Fields { offset: transfer.offset, length, ..Fields::default() };
+            let mut fields = Fields { offset: transfer.offset, length, ..Fields::default() };
             let sent = match transfer.kind {
-                Kind::Write => connection.ask_to_write(&fields, transfer.buffer.as_ref())?,
+                Kind::Write => {
+                    let durable = self.opening.durable.then_some(Options::DURABLE);
+                    fields.options = durable.unwrap_or_default().bits();
+                    connection.ask_to_write(&fields, transfer.buffer.as_ref())?
+                }
                 kind => connection.ask(kind, &fields)?,
             };
             transfer.sent = Some(sent);
@@ -264,7 +268,8 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
                 None => return Err(Failure::protocol(server, "an answer that is too short")),
             },
         };
-        if let (Kind::Write, Ok((_, fields))) = (transfer.kind, &outcome) {
+        let may_be_lost = transfer.kind == Kind::Write && !self.opening.durable;
+        if let (true, Ok((_, fields))) = (may_be_lost, &outcome) {
             self.written_to.get_or_insert(fields.instance);
         }
         if let (Some(told), Ok((_, fields))) = (&mut self.told, &outcome) {
@@ -360,11 +365,11 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
         }
     }
 
-    /// Makes durable what was written.
+    /// Makes durable what was written. Where it was durable when it was answered, nothing is asked.
     ///
     /// # Errors
     ///
-    /// [`BulkError::MayBeLost`] if the server has started anew since something was written.
+    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not durable.
     pub fn sync(&mut self) -> Result<(), BulkError> {
         self.settle(0, Kind::Write);
         self.settle(0, Kind::Read);

@@ -127,6 +127,7 @@ impl WayComponent {
             place: Vec::new(),
             options,
             block: 0,
+            durable: true,
             patience,
             clock_ahead_ns: i128::from(self.clock_ahead_ns),
         }

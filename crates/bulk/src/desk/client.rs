@@ -146,6 +146,7 @@ impl DeskTicket {
             place: self.issued.place.clone(),
             options,
             block: 0,
+            durable: false,
             patience: self.patience,
             clock_ahead_ns: self.clock_ahead_ns,
         }

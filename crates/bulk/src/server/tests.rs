@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +40,10 @@ struct Fake {
     takes: Duration,
     /// So many requests are not done, as there is too much to do.
     busy: AtomicUsize,
+    /// How often it has started anew.
+    starts: AtomicU64,
+    /// Whether each write was to be durable.
+    durable: Mutex<Vec<bool>>,
 }
 
 impl Fake {
@@ -104,7 +108,8 @@ impl Backend for Fake {
     type Room = Bytes;
 
     fn traits(&self) -> Traits {
-        Traits { instance: 7, most: SIZE, ahead_bytes: 16 * BLOCK }
+        let instance = 7 + self.starts.load(Ordering::SeqCst);
+        Traits { instance, most: SIZE, ahead_bytes: 16 * BLOCK }
     }
 
     fn open(
@@ -174,9 +179,10 @@ impl Backend for Fake {
         _file: &(),
         _grant: &(),
         range: ByteRange,
-        (room, _durable): (Bytes, bool),
+        (room, durable): (Bytes, bool),
     ) -> Result<Facts, Status> {
         self.transfer(range);
+        self.durable.lock().unwrap().push(durable);
         assert!(room.0 == contents(range), "what is written is what is there");
         Ok(Fake::facts())
     }
@@ -285,6 +291,7 @@ impl Rig {
             place: Vec::new(),
             options: Options::READ | Options::RANDOM,
             block: 0,
+            durable: false,
             patience,
             clock_ahead_ns: 0,
         }
@@ -445,6 +452,34 @@ fn who_has_too_much_to_do_is_asked_again_as_long_as_there_is_patience() {
     }
     // It was not lost for that.
     assert_eq!(rig.fake.opens.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn what_is_durable_when_it_is_answered_is_not_lost_with_the_server() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let start_anew = || {
+        rig.fake.starts.fetch_add(1, Ordering::SeqCst);
+        rig.cut();
+    };
+    let is_lost = |synced| matches!(synced, Err(BulkError::MayBeLost { .. }));
+    for durable in [true, false] {
+        let options = Options::READ | Options::WRITE | Options::RANDOM;
+        let opening = Opening { options, durable, ..rig.opening(Duration::from_secs(60)) };
+        let file = BulkFile::open(opening).unwrap();
+        let write: Ask = |file| file.write_at(&contents(ByteRange::new(0, BLOCK)), 0);
+        for (number, change) in [write, |file| file.set_size(SIZE)].into_iter().enumerate() {
+            change(&file).unwrap();
+            start_anew();
+            assert_eq!(is_lost(file.sync()), !durable, "{number}");
+        }
+        let mut queue = file.queue();
+        queue.write(0, contents(ByteRange::new(0, BLOCK)));
+        queue.wait().unwrap().outcome.unwrap();
+        start_anew();
+        assert_eq!(is_lost(queue.sync()), !durable);
+        let asked: Vec<bool> = rig.fake.durable.lock().unwrap().drain(..).collect();
+        assert_eq!(asked, [durable; 2]);
+    }
 }
 
 /// Asks for more at a time than there are threads for, and checks all that is answered.

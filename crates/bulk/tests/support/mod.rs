@@ -121,6 +121,7 @@ impl Rig {
             place,
             options,
             block: 0,
+            durable: false,
             patience: Duration::from_secs(10),
             clock_ahead_ns: 0,
         }

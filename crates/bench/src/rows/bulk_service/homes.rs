@@ -99,6 +99,7 @@ impl Made<'_> {
                 place: Vec::new(),
                 options,
                 block: 0,
+                durable: true,
                 patience: Duration::from_secs(30),
                 clock_ahead_ns: 0,
             },

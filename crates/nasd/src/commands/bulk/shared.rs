@@ -64,6 +64,7 @@ impl SharedObject {
             place: Vec::new(),
             options,
             block: 0,
+            durable: true,
             patience: self.patience,
             clock_ahead_ns: 0,
         };

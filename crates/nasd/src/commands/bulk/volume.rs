@@ -4,7 +4,6 @@ use super::remote::{
     Facts, Failure, Kind, Listed, Making, Remote, RemoteFile, RemoteLane, below, split,
 };
 use super::striped;
-use super::transfer::lock;
 use crate::shared_file::printable;
 use nasd_bulk_service::client::{BulkError, StripedFile};
 use nasd_cell::Cell;
@@ -16,7 +15,7 @@ use nasd_clerk::{
 use nasd_protocol::bulk::Options;
 use nasd_types::Protection;
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Entries asked for at a time.
@@ -60,10 +59,9 @@ impl Volume {
     fn opened(&self, entry: &Entry, mode: OpenMode) -> Result<Box<dyn RemoteFile>, Failure> {
         let (file, _) = self.clerk.open_known(&self.caller, entry, mode).map_err(failure)?;
         let (clerk, caller, entry) = (Arc::clone(&self.clerk), Arc::clone(&self.caller), *entry);
-        let mut opened =
-            VolumeFile { clerk, caller, entry, file, bulk: self.bulk, ways: Mutex::default() };
+        let mut opened = VolumeFile { clerk, caller, entry, file, bulk: self.bulk, way: None };
         match opened.open_way(false)? {
-            Some(way) => opened.ways = Mutex::new(vec![Arc::new(way)]),
+            Some(way) => opened.way = Some(way),
             // What goes by the clerk is protected as the volume says.
             None if !self.clerk.volume().protection.contains(self.bulk.0) => {
                 return Err(Failure::Final(
@@ -182,9 +180,9 @@ struct VolumeFile {
     entry: Entry,
     file: OpenFile,
     bulk: (Protection, Duration),
-    /// The files that are open at the drives that have its bytes, of which each lane has its own; none where it is read and
+    /// The file as it is open at the drives that have its bytes, as it is for each lane once more; none where it is read and
     /// written by the clerk.
-    ways: Mutex<Vec<Arc<StripedFile>>>,
+    way: Option<StripedFile>,
 }
 
 impl VolumeFile {
@@ -207,31 +205,24 @@ impl VolumeFile {
         }
     }
 
-    fn ways(&self) -> MutexGuard<'_, Vec<Arc<StripedFile>>> {
-        lock(&self.ways)
-    }
-
-    /// One more way, for a lane; what was written by it is made durable with the rest.
-    fn new_way(&self, is_anew: bool) -> Result<Arc<StripedFile>, Failure> {
+    /// One more way, for a lane.
+    fn new_way(&self, is_anew: bool) -> Result<StripedFile, Failure> {
         let way = self.open_way(is_anew)?;
-        let way = way.ok_or_else(|| {
+        way.ok_or_else(|| {
             Failure::Stale(
                 "its bytes were moved to where the bulk service has none of them".to_owned(),
             )
-        })?;
-        let way = Arc::new(way);
-        self.ways().push(Arc::clone(&way));
-        Ok(way)
+        })
     }
 }
 
 impl RemoteFile for VolumeFile {
     fn alignment(&self) -> u64 {
-        self.ways().first().map_or(1, |way| way.alignment())
+        self.way.as_ref().map_or(1, StripedFile::alignment)
     }
 
     fn lane(&self) -> Result<Box<dyn RemoteLane + '_>, Failure> {
-        if !self.ways().is_empty() {
+        if self.way.is_some() {
             return Ok(Box::new(ByWay { file: self, way: self.new_way(false)? }));
         }
         if self.file.mode().write {
@@ -252,15 +243,8 @@ impl RemoteFile for VolumeFile {
     }
 
     fn sync(&self) -> Result<(), Failure> {
-        let ways = self.ways().clone();
-        for way in &ways {
-            match way.sync() {
-                // What drives have answered is durable, whether or not one may ask for more.
-                Err(error) if error.needs_new_capability() => {}
-                synced => synced.map_err(striped::failure)?,
-            }
-        }
-        if !ways.is_empty() {
+        // What drives have answered is durable.
+        if self.way.is_some() {
             self.file.note_bulk_changes().map_err(failure)?;
         }
         self.file.sync().map_err(failure)
@@ -270,7 +254,7 @@ impl RemoteFile for VolumeFile {
 /// A reader or writer by a way of its own, which is had anew when its capabilities have ended.
 struct ByWay<'f> {
     file: &'f VolumeFile,
-    way: Arc<StripedFile>,
+    way: StripedFile,
 }
 
 impl ByWay<'_> {
