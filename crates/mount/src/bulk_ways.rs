@@ -1,9 +1,11 @@
 //! The bulk way to an open file, by ioctl(2): for who moves its bytes himself, past the kernel and this mount (`docs/bulk-ways.md`).
 //!
-//! Whoever has an opening is given what the opening allows, and no more. As long as he may write, other openings go around the
-//! kernel's cache, so that none shows what was there before; where others have the file open already he is told to write by way
-//! of the mount.
+//! Whoever has an opening is given what the opening allows, and no more. As long as he may write, openings that others make go around
+//! the kernel's cache, so that none shows what was there before; where the kernel may have pages of the file for others who have it
+//! open already, he is told to write by way of the mount. It has none for those who only write and go around its cache; and those who
+//! write past the mount themselves do without.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use nasd_clerk::OpenMode;
@@ -43,7 +45,8 @@ fn wanted(data: &[u8]) -> Result<(OpenMode, bool), Errno> {
 }
 
 impl Tree {
-    /// Answers a request for the bulk way to an open file: `EOPNOTSUPP` where there is none, `EBUSY` where others have it open.
+    /// Answers a request for the bulk way to an open file: `EOPNOTSUPP` where there is none, `EBUSY` where the kernel may have pages of
+    /// it for others.
     pub(crate) fn bulk_way(&self, file: &OpenedFile, data: &[u8]) -> Result<Vec<u8>, Errno> {
         let (mode, is_anew) = wanted(data)?;
         let allowed = file.open.mode();
@@ -54,16 +57,18 @@ impl Tree {
         if !file.goes_around_the_cache() {
             return Err(Errno::EOPNOTSUPP);
         }
-        let held = mode.write && !file.may_write_past.load(Ordering::Acquire);
-        if held && !self.inodes.begin_bulk_write(file.ino) {
+        let asking = || file.asking_to_write_past.lock().unwrap_or_else(PoisonError::into_inner);
+        let _asking = mode.write.then(asking);
+        let begins = mode.write && !file.may_write_past.load(Ordering::Acquire);
+        if begins && !self.inodes.begin_bulk_write(file.ino, &file.pages) {
             return Err(Errno::EBUSY);
         }
         let answer = self.bulk_way_of(file, mode, is_anew);
-        if held {
+        if begins {
             match &answer {
                 // From now on until it is closed.
-                Ok(_) if !file.may_write_past.swap(true, Ordering::AcqRel) => {}
-                _ => self.inodes.end_bulk_write(file.ino),
+                Ok(_) => file.may_write_past.store(true, Ordering::Release),
+                Err(_) => self.inodes.end_bulk_write(file.ino, &file.pages),
             }
         }
         answer
@@ -112,7 +117,7 @@ impl Tree {
     pub(crate) fn end_bulk_way(&self, file: &OpenedFile) {
         if file.may_write_past.swap(false, Ordering::AcqRel) {
             self.forget_pages(file.ino, 0, 0);
-            self.inodes.end_bulk_write(file.ino);
+            self.inodes.end_bulk_write(file.ino, &file.pages);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
 use crate::hint_streams::StreamOfHints;
-use crate::inodes;
+use crate::inodes::{self, PagesHeld};
 use crate::names::Told;
 use crate::pages::ON_ITS_WAY;
 use crate::state::KnownOpening;
@@ -53,8 +53,12 @@ pub(crate) struct OpenedFile {
     /// Who has taken locks by it.
     pub(crate) lockers: Mutex<HashSet<(LockKind, u64)>>,
     pub(crate) hints: StreamOfHints,
+    /// Pages that the kernel may have for it.
+    pub(crate) pages: PagesHeld,
     /// Whoever has it may write past the mount.
     pub(crate) may_write_past: AtomicBool,
+    /// Held by who asks whether he may.
+    pub(crate) asking_to_write_past: Mutex<()>,
     /// The kernel may have had all of the file when it was opened.
     is_in_pages: bool,
 }
@@ -109,7 +113,7 @@ impl OpenedFile {
     fn new(
         ino: u64,
         (open, caller): (OpenFile, Arc<Caller>),
-        direct: bool,
+        (direct, pages): (bool, PagesHeld),
         moves_time: bool,
     ) -> Self {
         let (was_read, lockers) = (AtomicBool::new(false), Mutex::default());
@@ -125,7 +129,9 @@ impl OpenedFile {
             unprivileged,
             lockers,
             hints: StreamOfHints::default(),
+            pages,
             may_write_past: AtomicBool::new(false),
+            asking_to_write_past: Mutex::default(),
             is_in_pages: false,
         }
     }
@@ -229,7 +235,8 @@ impl Tree {
         let opened = opened.or_else(|_| self.clerk.open(&self.root, handle, mode));
         let (open, _) = opened.map_err(|error| errno(&error))?;
         opening.made = true;
-        let mut file = OpenedFile::new(ino, (open, caller), known.direct, true);
+        let told = self.inodes.tell_open(ino, mode, known.direct);
+        let mut file = OpenedFile::new(ino, (open, caller), told, true);
         // Its writes may have met with what the process before did.
         file.since = file.since.checked_sub(ON_ITS_WAY).unwrap_or(file.since);
         self.files.insert_at(known.number, file);
@@ -298,11 +305,9 @@ impl Tree {
         opening.made = true;
         let ino = opening.ino;
         let may_be_mapped = self.inodes.may_be_mapped_for_writing(ino);
-        let direct = self.data_path == DataPath::Direct
-            || goes_around(flags, may_be_mapped)
-            || self.inodes.may_be_bulk_written(ino);
-        // Who may read may also map.
-        let has_pages = opening.mode.read || !direct;
+        let direct = self.data_path == DataPath::Direct || goes_around(flags, may_be_mapped);
+        let (direct, pages) = self.inodes.tell_open(ino, opening.mode, direct);
+        let has_pages = pages.may_be();
         let version = inodes::version(attributes);
         let is_in_pages = !direct && self.inodes.may_have_pages_of(ino, version);
         self.forget_older_pages(ino, version, has_pages);
@@ -320,7 +325,7 @@ impl Tree {
             answer |= OpenedFlags::NOFLUSH;
         }
         let moves_time = flags & libc::O_NOATIME == 0;
-        let mut file = OpenedFile::new(ino, (open, caller), direct, moves_time);
+        let mut file = OpenedFile::new(ino, (open, caller), (direct, pages), moves_time);
         file.is_in_pages = is_in_pages;
         let handle = self.files.insert(file);
         Opened { handle, flags: answer }
@@ -329,6 +334,9 @@ impl Tree {
     /// Takes all of `data`. Whoever reads through the page cache sees it when this returns.
     pub(crate) fn write(&self, file: &OpenedFile, write: &Write, data: &[u8]) -> Result<(), Errno> {
         let end = write.offset.saturating_add(data.len() as u64);
+        if file.direct && write.write_flags.contains(WriteFlags::CACHE) {
+            self.inodes.note_mapping(file.ino, &file.pages);
+        }
         if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
             self.drop_set_ids(file)?;
         }
@@ -414,6 +422,13 @@ impl Tree {
         Ok(copied)
     }
 
+    /// The kernel reads by an opening, for whom it says; it does not for pages.
+    pub(crate) fn note_pages_read(&self, file: &OpenedFile, reader: Option<u64>) {
+        if file.direct && reader.is_none() {
+            self.inodes.note_mapping(file.ino, &file.pages);
+        }
+    }
+
     /// A file is being read by an opening.
     pub(crate) fn read_by(&self, file: &OpenedFile) {
         file.was_read.store(true, Ordering::Relaxed);
@@ -437,8 +452,10 @@ impl Tree {
         let Some(file) = self.files.remove(number) else {
             return;
         };
-        self.end_all_locks(&file);
         self.end_bulk_way(&file);
+        // Before what may take its time: others wait for that.
+        self.inodes.end_told(file.ino, &file.pages);
+        self.end_all_locks(&file);
         let mode = file.open.mode();
         if mode.read && !mode.write && !file.was_read.load(Ordering::Relaxed) {
             // The kernel had all the pages that were wanted.

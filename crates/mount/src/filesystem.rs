@@ -345,7 +345,8 @@ impl Filesystem for VolumeFilesystem {
         let Some(file) = self.tree.files.get(read.handle) else {
             return reply.error(Errno::EBADF);
         };
-        // What an opening that goes around the cache reads may be for a mapping's page: it is not told.
+        self.tree.note_pages_read(&file, read.lock_owner);
+        // What an opening that goes around the cache reads may be for a mapping's page.
         let lane = Lane::Pages(file.open.handle().drive);
         self.on_lane(context, lane, move |tree| {
             tree.read_by(&file);

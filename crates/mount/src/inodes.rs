@@ -6,7 +6,8 @@
 //! this mount.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_clerk::{FileAttributes, FileHandle, OpenMode, Timestamp, Volume};
@@ -26,6 +27,32 @@ const NAMED: u64 = 1 << (OBJECT_BITS - 1);
 
 /// The index that stands for numbers that are good for this mount only.
 const OTHER_INDEX: u64 = 0xffff;
+
+/// How long an opening is waited for that may be ending: the kernel tells of the end of one some time after a program has closed it.
+const ENDING: Duration = Duration::from_millis(50);
+
+/// What is known of the pages that the kernel may have of a file for one opening. All but the first is changed with the tables.
+#[derive(Debug)]
+pub(crate) struct PagesHeld {
+    /// It goes through the kernel's cache, or could be mapped.
+    may_be: bool,
+    /// It is mapped, or was.
+    are_mapped: AtomicBool,
+    /// Whoever wants to write past the mount must mind them.
+    count: AtomicBool,
+}
+
+impl PagesHeld {
+    fn by(mode: OpenMode, goes_around: bool) -> Self {
+        let may_be = mode.read || !goes_around;
+        PagesHeld { may_be, are_mapped: AtomicBool::new(false), count: AtomicBool::new(false) }
+    }
+
+    /// Whether there may be any.
+    pub(crate) fn may_be(&self) -> bool {
+        self.may_be
+    }
+}
 
 /// The contents of a file as of some moment, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +101,9 @@ struct Inode {
     changers: u32,
     /// How many may write past the mount.
     bulk_writers: u32,
+    /// For how many openings the kernel may have pages that would stay as they are where somebody writes past the mount. Those that
+    /// do so, or ask whether they may, are not among them, unless they are mapped.
+    page_holders: u32,
     names: Vec<(u64, Box<[u8]>)>,
     /// The pages in the kernel's cache.
     pages: Pages,
@@ -114,6 +144,8 @@ struct Tables {
 pub(crate) struct Inodes {
     root: FileHandle,
     tables: Mutex<Tables>,
+    /// One of whom the kernel may have had pages has ended, or asks whether it may write past the mount.
+    fewer_holders: Condvar,
 }
 
 impl Inodes {
@@ -123,7 +155,7 @@ impl Inodes {
         let mut tables = Tables::default();
         tables.learn_drives(volume);
         tables.inodes.insert(ROOT, Inode::new(root));
-        Inodes { root, tables: Mutex::new(tables) }
+        Inodes { root, tables: Mutex::new(tables), fewer_holders: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -297,24 +329,78 @@ impl Inodes {
         self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 0)
     }
 
-    /// Somebody is about to write a file past the mount; not where others have it open, of whom the kernel may keep pages.
-    /// Every one that may needs an `end_bulk_write`.
-    pub(crate) fn begin_bulk_write(&self, ino: u64) -> bool {
+    /// The kernel is about to be told of an opening, which goes around its page cache if it is to, or if somebody may write the
+    /// file past the mount. Returns whether it does, and what pages there may be for it. Every `tell_open` needs an `end_told`.
+    pub(crate) fn tell_open(
+        &self,
+        ino: u64,
+        mode: OpenMode,
+        goes_around: bool,
+    ) -> (bool, PagesHeld) {
         let mut tables = self.lock();
-        let alone = tables.inodes.get_mut(&ino).filter(|inode| inode.opens == 1);
-        alone.map(|inode| inode.bulk_writers += 1).is_some()
+        let mut inode = tables.inodes.get_mut(&ino);
+        let goes_around = goes_around || inode.as_ref().is_some_and(|inode| inode.bulk_writers > 0);
+        let pages = PagesHeld::by(mode, goes_around);
+        if let Some(inode) = &mut inode {
+            inode.count_pages(&pages, true);
+        }
+        (goes_around, pages)
     }
 
-    /// One that might does not any more.
-    pub(crate) fn end_bulk_write(&self, ino: u64) {
+    /// The kernel has ended an opening that it was told of.
+    pub(crate) fn end_told(&self, ino: u64, pages: &PagesHeld) {
         if let Some(inode) = self.lock().inodes.get_mut(&ino) {
-            inode.bulk_writers = inode.bulk_writers.saturating_sub(1);
+            inode.count_pages(pages, false);
+        }
+        self.fewer_holders.notify_all();
+    }
+
+    /// The kernel has read a page for an opening that goes around its cache, or has written one: it is mapped.
+    pub(crate) fn note_mapping(&self, ino: u64, pages: &PagesHeld) {
+        if pages.are_mapped.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut tables = self.lock();
+        pages.are_mapped.store(true, Ordering::Relaxed);
+        if let Some(inode) = tables.inodes.get_mut(&ino) {
+            inode.count_pages(pages, true);
         }
     }
 
-    /// Whether somebody may write a file past the mount.
-    pub(crate) fn may_be_bulk_written(&self, ino: u64) -> bool {
-        self.lock().inodes.get(&ino).is_some_and(|inode| inode.bulk_writers > 0)
+    /// An opening is about to be written past the mount; not where the kernel may have pages for others. Those who ask at the same
+    /// time may all. Every one that may needs an `end_bulk_write`.
+    pub(crate) fn begin_bulk_write(&self, ino: u64, pages: &PagesHeld) -> bool {
+        let deadline = Instant::now() + ENDING;
+        let mut tables = self.lock();
+        if let Some(inode) = tables.inodes.get_mut(&ino) {
+            inode.count_pages(pages, pages.are_mapped.load(Ordering::Relaxed));
+            self.fewer_holders.notify_all();
+        }
+        loop {
+            let Some(inode) = tables.inodes.get_mut(&ino) else {
+                return false;
+            };
+            let own = u32::from(pages.count.load(Ordering::Relaxed));
+            if inode.page_holders <= own {
+                inode.bulk_writers += 1;
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                inode.count_pages(pages, true);
+                return false;
+            }
+            let waited = self.fewer_holders.wait_timeout(tables, left);
+            tables = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// One that might does not any more.
+    pub(crate) fn end_bulk_write(&self, ino: u64, pages: &PagesHeld) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.bulk_writers = inode.bulk_writers.saturating_sub(1);
+            inode.count_pages(pages, true);
+        }
     }
 
     /// Whether a file is open more than once.
@@ -498,6 +584,7 @@ impl Inode {
             writers: 0,
             changers: 0,
             bulk_writers: 0,
+            page_holders: 0,
             names: Vec::new(),
             pages: Pages::None,
             forgetting: 0,
@@ -510,6 +597,13 @@ impl Inode {
             wrote: false,
             nameless: false,
         }
+    }
+
+    /// From now on an opening's pages count, if there may be any, or don't.
+    fn count_pages(&mut self, pages: &PagesHeld, count: bool) {
+        let count = count && pages.may_be;
+        let before = pages.count.swap(count, Ordering::Relaxed);
+        self.page_holders = self.page_holders + u32::from(count) - u32::from(before);
     }
 }
 
@@ -716,6 +810,107 @@ mod tests {
         inodes.begin_open(ino, file, OpenMode::WRITE);
         inodes.set_nameless(ino, false);
         assert!(!inodes.end_open(ino, OpenMode::WRITE), "it has got a name");
+    }
+
+    const BOTH: OpenMode = OpenMode::READ_WRITE;
+
+    /// A file that was opened so, each time around the cache or not.
+    fn opened(openings: &[(OpenMode, bool)]) -> (Inodes, u64, Vec<PagesHeld>) {
+        let volume = volume();
+        let inodes = Inodes::new(&volume);
+        let ino = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
+        let open = |(mode, goes_around): &(OpenMode, bool)| {
+            let (goes_so, pages) = open_once_more(&inodes, ino, *mode, *goes_around);
+            assert_eq!(goes_so, *goes_around);
+            pages
+        };
+        let pages = openings.iter().map(open).collect();
+        (inodes, ino, pages)
+    }
+
+    fn open_once_more(
+        inodes: &Inodes,
+        ino: u64,
+        mode: OpenMode,
+        goes_around: bool,
+    ) -> (bool, PagesHeld) {
+        inodes.begin_open(ino, inodes.handle(ino).unwrap(), mode);
+        inodes.tell_open(ino, mode, goes_around)
+    }
+
+    #[test]
+    fn a_file_is_written_past_the_mount_where_the_kernel_has_no_pages_for_others() {
+        for (other, goes_around, may) in [
+            (OpenMode::WRITE, true, true),
+            (OpenMode::WRITE, false, false),
+            (BOTH, true, false),
+            (BOTH, false, false),
+            (OpenMode::READ, true, false),
+        ] {
+            for mode in [OpenMode::WRITE, BOTH] {
+                let (inodes, ino, pages) = opened(&[(other, goes_around), (mode, true)]);
+                let begun = inodes.begin_bulk_write(ino, &pages[1]);
+                assert_eq!(begun, may, "{mode:?} beside {other:?} {goes_around}");
+                inodes.end_told(ino, &pages[0]);
+                assert!(begun || inodes.begin_bulk_write(ino, &pages[1]), "now it is alone");
+                // Whoever comes goes around the cache, and may be mapped all the same.
+                let (goes_around, later) = open_once_more(&inodes, ino, OpenMode::READ, false);
+                assert!(goes_around);
+                let (_, last) = open_once_more(&inodes, ino, OpenMode::WRITE, true);
+                assert!(!inodes.begin_bulk_write(ino, &last));
+                inodes.end_told(ino, &later);
+                assert!(inodes.begin_bulk_write(ino, &last));
+                for pages in [&last, &pages[1]] {
+                    inodes.end_bulk_write(ino, pages);
+                    inodes.end_told(ino, pages);
+                }
+                assert!(!inodes.tell_open(ino, OpenMode::WRITE, false).0, "it is over");
+            }
+        }
+    }
+
+    #[test]
+    fn several_may_write_past_the_mount_that_ask_after_each_other_or_together() {
+        let (inodes, ino, _) = opened(&[]);
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let (_, pages) = open_once_more(&inodes, ino, BOTH, true);
+            assert!(inodes.begin_bulk_write(ino, &pages));
+            all.push(pages);
+        }
+        // Who maps what he has, counts.
+        inodes.note_mapping(ino, &all[0]);
+        let (_, pages) = open_once_more(&inodes, ino, BOTH, true);
+        assert!(!inodes.begin_bulk_write(ino, &pages));
+        inodes.end_bulk_write(ino, &all[0]);
+        inodes.end_told(ino, &all[0]);
+        assert!(inodes.begin_bulk_write(ino, &pages));
+
+        let (inodes, ino, pages) = opened(&[(BOTH, true); 2]);
+        std::thread::scope(|scope| {
+            // One of them may be late for the other.
+            let ask = |pages| (0..100).any(|_| inodes.begin_bulk_write(ino, pages));
+            let asking = [&pages[0], &pages[1]].map(|pages| scope.spawn(move || ask(pages)));
+            assert!(asking.into_iter().all(|asking| asking.join().unwrap()));
+        });
+    }
+
+    #[test]
+    fn an_opening_that_is_ending_is_waited_for() {
+        let (inodes, ino, pages) = opened(&[(BOTH, true); 2]);
+        assert!(!inodes.begin_bulk_write(ino, &pages[1]), "and no longer");
+        std::thread::scope(|scope| {
+            let end = || {
+                std::thread::sleep(ENDING / 5);
+                inodes.end_told(ino, &pages[0]);
+            };
+            scope.spawn(end);
+            assert!(inodes.begin_bulk_write(ino, &pages[1]));
+        });
+        // Who has asked in vain counts as before.
+        let (inodes, ino, pages) = opened(&[(BOTH, true); 2]);
+        assert!(!inodes.begin_bulk_write(ino, &pages[0]));
+        assert!(!inodes.begin_bulk_write(ino, &pages[1]));
     }
 
     #[test]

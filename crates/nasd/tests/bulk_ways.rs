@@ -206,6 +206,89 @@ fn there_is_no_way_where_it_could_not_be_kept_right() {
 }
 
 #[test]
+fn an_opening_that_was_closed_a_moment_ago_is_in_nobodys_way() {
+    let cell = TestCell::start(&CellOptions::default());
+    let path = cell.path("file");
+    std::fs::write(&path, noise(1, LENGTH)).unwrap();
+    for number in 0..100 {
+        if number % 3 == 0 {
+            // By way of the kernel's cache.
+            assert_eq!(std::fs::read(&path).unwrap().len(), LENGTH);
+        }
+        let file = direct(&path, true);
+        way(&file, READ | WRITE).unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+}
+
+/// Gets a way to read and write, at some moment when others may ask as well.
+fn way_of_one(file: &File) -> Way {
+    let mut told = None;
+    wait_until("there is a way", || {
+        told = way(file, READ | WRITE).ok();
+        told.is_some()
+    });
+    told.unwrap()
+}
+
+#[test]
+fn several_openings_may_be_written_past_the_mount() {
+    let cell = TestCell::start(&CellOptions::default());
+    let path = cell.path("file");
+    let mut bytes = noise(1, LENGTH);
+    std::fs::write(&path, &bytes).unwrap();
+    // The kernel has no pages for who only writes.
+    let beside = OpenOptions::new().write(true).open(&path).unwrap();
+    let files = [direct(&path, true), direct(&path, true)];
+    assert_eq!(errno(way(&files[0], WRITE)), Some(libc::EBUSY), "the other one may be mapped");
+    let told = std::thread::scope(|scope| {
+        let asking = files.each_ref().map(|file| scope.spawn(|| way_of_one(file)));
+        asking.map(|asking| asking.join().unwrap())
+    });
+    let late = direct(&path, true);
+    let told = [told[0].clone(), told[1].clone(), way(&late, READ | WRITE).unwrap()];
+    let reader = File::open(&path).unwrap();
+    let bulk = told.map(|told| open(&told, READ | WRITE).unwrap());
+    for (number, bulk) in bulk.iter().enumerate().cycle().take(12) {
+        let (at, new) = (number * 1_000_001, noise(20 + number as u64, 300_000));
+        bulk.write_at(&new, at as u64).unwrap();
+        bytes[at..at + new.len()].copy_from_slice(&new);
+        let by_mount = noise(30 + number as u64, 100_000);
+        beside.write_all_at(&by_mount, at as u64 + 400_000).unwrap();
+        bytes[at + 400_000..at + 500_000].copy_from_slice(&by_mount);
+        let mut seen = vec![0; bytes.len()];
+        reader.read_exact_at(&mut seen, 0).unwrap();
+        assert!(seen == bytes, "by the mount, after {number}");
+    }
+    for bulk in &bulk {
+        assert!(read_all(bulk, LENGTH) == bytes);
+    }
+    drop((reader, bulk));
+    let more = direct(&path, true);
+    way_of_one(&more);
+    // What one of them has mapped would stay as it is.
+    assert_eq!(first_by_mapping(&files[0]), bytes[0]);
+    let last = direct(&path, true);
+    assert_eq!(errno(way(&last, WRITE)), Some(libc::EBUSY));
+    drop((files, late, beside, more));
+    way_of_one(&last);
+    assert!(std::fs::read(&path).unwrap() == bytes);
+}
+
+/// A file's first byte, by a mapping for the moment.
+fn first_by_mapping(file: &File) -> u8 {
+    let (anywhere, flags) = (std::ptr::null_mut(), libc::MAP_PRIVATE);
+    // SAFETY: the kernel finds a place for it.
+    let page = unsafe { libc::mmap(anywhere, 4096, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+    assert!(page != libc::MAP_FAILED, "{}", io::Error::last_os_error());
+    // SAFETY: there are so many bytes, and nobody else knows of them.
+    unsafe {
+        let first = page.cast::<u8>().read_volatile();
+        libc::munmap(page, 4096);
+        first
+    }
+}
+
+#[test]
 fn a_way_allows_what_the_opening_does() {
     let cell = TestCell::start(&CellOptions::default());
     let path = cell.path("file");

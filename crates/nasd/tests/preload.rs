@@ -122,7 +122,9 @@ fn fio_finds_what_it_has_written() {
             // One region each: fio does not know what another process has written.
             command.arg("--offset_increment=16M");
         }
-        is_mapped(&succeeded(command), &file);
+        let said = succeeded(command);
+        is_mapped(&said, &file);
+        assert!(!said.contains("not mapped"), "{said}");
     }
 }
 
