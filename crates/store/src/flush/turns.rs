@@ -50,12 +50,19 @@ impl Queue {
     }
 }
 
-/// Where flushes meet.
+/// Requests that somebody may wait for at a time: one that is being logged, one that is being written, and
+/// one that is being collected.
+const WAITED_FOR: u64 = 3;
+
+/// Where flushes meet. Who waits is woken for nothing else, as there may be many.
 #[derive(Debug, Default)]
 pub(crate) struct FlushQueue {
     queue: Mutex<Queue>,
-    /// A stage is free, or a request finished.
-    changed: Condvar,
+    /// A request is finished, or, of the one that is being collected, may be led: of those whose number leaves
+    /// the same rest.
+    requests: [Condvar; WAITED_FOR as usize],
+    /// A stage is free: for leaders.
+    stages: Condvar,
 }
 
 /// What became of joining a request.
@@ -71,8 +78,14 @@ impl FlushQueue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'q>(&self, queue: MutexGuard<'q, Queue>) -> MutexGuard<'q, Queue> {
-        self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
+    /// Where those wait that are in a request.
+    fn request(&self, number: u64) -> &Condvar {
+        &self.requests[(number % WAITED_FOR) as usize]
+    }
+
+    /// The next request may be led, by one of those who are in it.
+    fn wake_a_leader(&self, queue: &Queue) {
+        self.request(queue.number).notify_one();
     }
 
     /// Whether a flush is under way.
@@ -98,7 +111,7 @@ impl FlushQueue {
                 queue.number += 1;
                 return Joined::Lead(number, std::mem::take(&mut queue.collecting));
             }
-            queue = self.wait(queue);
+            queue = wait(self.request(number), queue);
         }
         if queue.failed.contains(&number) { Joined::Failed } else { Joined::Done }
     }
@@ -133,7 +146,7 @@ impl<'a> Leading<'a> {
         let flushes = &self.store.queue;
         let mut queue = flushes.lock();
         while queue.logging && !self.logs {
-            queue = flushes.wait(queue);
+            queue = wait(&flushes.stages, queue);
         }
         queue
     }
@@ -150,9 +163,11 @@ impl<'a> Leading<'a> {
 
     /// Lets the next flush take objects and write while this one is being logged.
     pub(super) fn let_others_write(&mut self) {
-        self.store.queue.lock().writing = false;
+        let mut queue = self.store.queue.lock();
+        queue.writing = false;
+        self.store.queue.wake_a_leader(&queue);
+        drop(queue);
         self.writes = false;
-        self.store.queue.changed.notify_all();
     }
 
     /// What the request asks for is durable when the flush before has ended, for which this waits; the
@@ -162,7 +177,7 @@ impl<'a> Leading<'a> {
         let mut queue = self.store.queue.lock();
         queue.finished = self.number + 1;
         queue.written_blocks += written_blocks;
-        self.store.queue.changed.notify_all();
+        self.store.queue.request(self.number).notify_all();
     }
 
     /// All of it is done.
@@ -182,9 +197,10 @@ impl<'a> Leading<'a> {
         queue.finish(self.number, false);
         (queue.logging, queue.broken) = (false, true);
         self.logs = false;
-        flushes.changed.notify_all();
+        flushes.request(self.number).notify_all();
+        flushes.stages.notify_all();
         while queue.writing {
-            queue = flushes.wait(queue);
+            queue = wait(&flushes.stages, queue);
         }
         queue.writing = true;
         self.writes = true;
@@ -203,6 +219,15 @@ impl Drop for Leading<'_> {
         queue.writing &= !self.writes;
         queue.logging &= !self.logs;
         queue.finish(self.number, self.succeeded);
-        self.store.queue.changed.notify_all();
+        let flushes = &self.store.queue;
+        flushes.request(self.number).notify_all();
+        flushes.stages.notify_all();
+        if !queue.writing {
+            flushes.wake_a_leader(&queue);
+        }
     }
+}
+
+fn wait<'q>(condition: &Condvar, queue: MutexGuard<'q, Queue>) -> MutexGuard<'q, Queue> {
+    condition.wait(queue).unwrap_or_else(PoisonError::into_inner)
 }
