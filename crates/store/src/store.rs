@@ -13,8 +13,9 @@
 //!    the appends, the flush queue, the backlog: held for a few instructions, never two at a time, but that whoever has
 //!    frames may tell the background thread.
 //!
-//! The flush under way (one at a time, see `flush`) holds no lock while it writes; whoever applies what
-//! flushes left (one at a time, see `flush::settle`) holds none of these while the tree changes.
+//! The flushes under way (at most two, see `flush::turns`) hold none of these while they write, and `Syncs`
+//! alone while the device is synced; whoever applies what flushes left (one at a time, see `flush::settle`)
+//! holds none of these while the tree changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -22,8 +22,10 @@ impl Syncs {
                 io::Error::other("one before has failed, and may have lost what was written");
             return Err(DeviceError::Medium { operation: "sync", offset: 0, length: 0, source });
         }
-        let synced = device.sync();
-        *failed = synced.is_err();
-        synced
+        // Should it panic, it has failed too.
+        *failed = true;
+        device.sync()?;
+        *failed = false;
+        Ok(())
     }
 }

@@ -36,6 +36,8 @@ struct State {
     holds: bool,
     /// Whether they fail.
     fails: bool,
+    /// Whether the device's driver panics.
+    panics: bool,
     /// Entries that have come.
     entries: usize,
     /// Other writes that have ended.
@@ -94,11 +96,13 @@ impl BlockDevice for Gate {
         self.change(|state| state.entries += 1);
         let state = self.state.lock().unwrap();
         let state = self.changed.wait_while(state, |state| state.holds).unwrap();
-        if state.fails {
+        let (fails, panics) = (state.fails, state.panics);
+        drop(state);
+        assert!(!panics, "a planned panic");
+        if fails {
             let source = io::Error::other("a planned failure");
             return Err(DeviceError::Medium { operation: "write", offset, length: 0, source });
         }
-        drop(state);
         self.inner.write(offset, from)
     }
 
@@ -197,6 +201,53 @@ fn who_flushes_what_is_being_flushed_waits_for_that() {
             flush.join().unwrap().unwrap();
         }
     });
+}
+
+#[test]
+fn who_flushes_what_is_being_flushed_fails_with_that() {
+    for panics in [false, true] {
+        let (gate, store, [one, _]) = prepared();
+        fill(&store, one, 2);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| store.flush(&[one]));
+            gate.wait_until(|state| state.entries == 1);
+            // They have nothing to write.
+            let others = [scope.spawn(|| store.flush(&[one])), scope.spawn(|| store.flush_all())];
+            thread::sleep(MOMENT);
+            gate.change(|state| (state.holds, state.fails, state.panics) = (false, true, panics));
+            assert!(first.join().map_or(panics, |flushed| flushed.is_err()));
+            for other in others {
+                assert!(other.join().unwrap().is_err(), "it is told that it is durable");
+            }
+        });
+        assert!(store.read_only().is_some());
+        assert_eq!(holds(&store, one), 2);
+        gate.inner.crash();
+        let (_, store) = reopen(&cut(&gate, 1), &small_cache(400));
+        assert_eq!(holds(&store, one), 1);
+    }
+}
+
+#[test]
+fn nothing_is_logged_behind_a_flush_that_has_panicked() {
+    let world = prepared();
+    let (gate, store, [one, other]) = &world;
+    fill(store, *one, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.flush(&[*one]));
+        gate.wait_until(|state| state.entries == 1);
+        let before = gate.state.lock().unwrap().others;
+        fill(store, *other, 2);
+        let later = scope.spawn(|| store.flush(&[*other]));
+        gate.wait_until(|state| state.others > before);
+        gate.change(|state| (state.holds, state.panics) = (false, true));
+        assert!(first.join().is_err());
+        assert!(later.join().unwrap().is_err());
+    });
+    assert_eq!(gate.state.lock().unwrap().entries, 1);
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(gate, 1), &small_cache(400));
+    assert_eq!([holds(&store, *one), holds(&store, *other)], [1, 1]);
 }
 
 #[test]

@@ -322,9 +322,7 @@ impl Store {
         leading: &mut Leading<'_>,
     ) -> Result<bool, Failure> {
         leading.turn_to_log();
-        if leading.follows_a_failure() {
-            self.writable().map_err(Failure::Passing)?;
-        }
+        leading.check_the_one_before().map_err(Failure::Passing)?;
         if !self.log.has_room() {
             self.settle_and_checkpoint().map_err(Failure::Fatal)?;
         }

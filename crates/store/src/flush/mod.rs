@@ -163,7 +163,7 @@ impl Store {
             self.settle_all()?;
         }
         let blocks = self.run_batch(request, &mut leading)?;
-        leading.done(blocks);
+        leading.done(blocks)?;
         if request.settle || request.checkpoint {
             self.settle_all()?;
         }
@@ -173,12 +173,12 @@ impl Store {
         }
         let wants_another = is_checkpoint_due && !leading.is_alone();
         leading.succeed();
-        // One that is alone looks again whether it is time.
         if wants_another {
-            self.run_flush(Request { settle: true, ..Request::default() })
-        } else {
-            Ok(())
+            // One that is alone looks again whether it is time. What was asked for is durable, and what comes of
+            // this concerns others: a failure that matters to all has latched the store.
+            let _ = self.run_flush(Request { settle: true, ..Request::default() });
         }
+        Ok(())
     }
 
     /// Empties the log. Whoever calls this leads, alone.

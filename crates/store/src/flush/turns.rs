@@ -1,16 +1,17 @@
 //! Whose turn it is: requests for flushes are collected, led one after the other, and finished in order.
 //!
 //! A flush has two stages. First it takes objects and *writes* their data; then it is *logged*, when
-//! the one before it is. Each stage is one flush's at a time. Who has written data for longer than an
-//! entry of the log takes lets the next flush write while its own is being logged: so at most two are under
-//! way, and the device need not rest. All others keep both stages until they end, and so have everything
-//! to themselves: they are *alone*.
+//! the one before it is. Each stage is one flush's at a time. A plain one whose data have gone to places
+//! of their own, and not into its entry of the log, and none of which may be packed, lets the next flush
+//! write while its own is being logged: so at most two are under way, and the device need not rest. All
+//! others keep both stages until they end, and so have everything to themselves: they are *alone*. If a
+//! flush can't be logged none behind it succeeds, whether or not that had anything to log.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Request;
-use crate::Store;
+use crate::{Store, StoreError};
 
 /// Failed flushes that are remembered until those who waited for them have looked.
 const FAILURES_KEPT: usize = 64;
@@ -28,7 +29,7 @@ struct Queue {
     writing: bool,
     /// A flush is being logged.
     logging: bool,
-    /// One failed while it was being logged: nothing is logged behind it.
+    /// One failed while it was being logged, and has latched the store: nothing succeeds behind it.
     broken: bool,
     /// Which of the finished ones failed.
     failed: BTreeSet<u64>,
@@ -151,9 +152,10 @@ impl<'a> Leading<'a> {
         queue
     }
 
-    /// Whether a flush before could not be logged, so that this one can't be.
-    pub(super) fn follows_a_failure(&self) -> bool {
-        self.store.queue.lock().broken
+    /// Fails if a flush before could not be logged.
+    pub(super) fn check_the_one_before(&self) -> Result<(), StoreError> {
+        let is_broken = self.store.queue.lock().broken;
+        if is_broken { self.store.writable() } else { Ok(()) }
     }
 
     /// Whether no other flush can be under way.
@@ -170,14 +172,16 @@ impl<'a> Leading<'a> {
         self.writes = false;
     }
 
-    /// What the request asks for is durable when the flush before has ended, for which this waits; the
-    /// leader goes on leading. Those who asked for more wait for that.
-    pub(super) fn done(&mut self, written_blocks: u64) {
+    /// What the request asks for is durable when the flush before is, for which this waits; the leader goes
+    /// on leading. Those who asked for more wait for that.
+    pub(super) fn done(&mut self, written_blocks: u64) -> Result<(), StoreError> {
         self.turn_to_log();
+        self.check_the_one_before()?;
         let mut queue = self.store.queue.lock();
         queue.finished = self.number + 1;
         queue.written_blocks += written_blocks;
         self.store.queue.request(self.number).notify_all();
+        Ok(())
     }
 
     /// All of it is done.
@@ -216,6 +220,7 @@ impl Drop for Leading<'_> {
         }
         // Those who wait for that one would take it for finished.
         let mut queue = self.wait_for_the_one_before();
+        queue.broken |= std::thread::panicking();
         queue.writing &= !self.writes;
         queue.logging &= !self.logs;
         queue.finish(self.number, self.succeeded);
