@@ -39,7 +39,6 @@ mod space;
 mod sparse;
 mod store;
 mod superblock;
-mod syncs;
 mod table;
 mod tally;
 #[cfg(test)]

@@ -13,9 +13,8 @@
 //!    the appends, the flush queue, the backlog: held for a few instructions, never two at a time, but that whoever has
 //!    frames may tell the background thread.
 //!
-//! The flushes under way (at most two, see `flush::turns`) hold none of these while they write, and `Syncs`
-//! alone while the device is synced; whoever applies what flushes left (one at a time, see `flush::settle`)
-//! holds none of these while the tree changes.
+//! The flushes under way (at most two, see `flush::turns`) hold no lock while they write; whoever applies what
+//! flushes left (one at a time, see `flush::settle`) holds none of these while the tree changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -36,7 +35,6 @@ use crate::object::Object;
 use crate::packing::PackedIn;
 use crate::partitions::Partitions;
 use crate::space::Space as Accounts;
-use crate::syncs::Syncs;
 use crate::table::ObjectTable;
 use crate::tally::Tally;
 use crate::{Identity, NoSpace, OpenOptions, PartitionSpace, Space, StoreError};
@@ -53,7 +51,6 @@ pub struct Store {
     pub(crate) packed_in: PackedIn,
     pub(crate) metadata: Metadata,
     pub(crate) log: Log,
-    pub(crate) syncs: Syncs,
     /// Data blocks that the log alone has.
     pub(crate) inlined: Inlined,
     pub(crate) cache: Cache,
@@ -102,7 +99,6 @@ impl Store {
         let Parts { log_key, mut records, accounts, packed_in, cache, options, .. } = parts;
         Store {
             log: Log::new(log_key, &geometry, records.mark),
-            syncs: Syncs::default(),
             inlined: Inlined::default(),
             identifiers: Identifiers::new(records.counters.object_limit),
             claims: Claims::default(),

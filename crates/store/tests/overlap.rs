@@ -34,7 +34,9 @@ const MOMENT: Duration = Duration::from_millis(100);
 struct State {
     /// Whether entries of the log wait.
     holds: bool,
-    /// Whether they fail.
+    /// Whether syncs wait.
+    holds_syncs: bool,
+    /// Whether entries of the log fail.
     fails: bool,
     /// Whether the device's driver panics.
     panics: bool,
@@ -42,7 +44,7 @@ struct State {
     entries: usize,
     /// Other writes that have ended.
     others: usize,
-    /// Syncs that have ended.
+    /// Syncs that have come.
     syncs: usize,
 }
 
@@ -68,7 +70,7 @@ impl Gate {
         drop(state);
         if timeout.timed_out() {
             // Nobody waits for ever.
-            self.change(|state| state.holds = false);
+            self.change(|state| (state.holds, state.holds_syncs) = (false, false));
             panic!("{found}");
         }
     }
@@ -107,9 +109,10 @@ impl BlockDevice for Gate {
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        let synced = self.inner.sync();
         self.change(|state| state.syncs += 1);
-        synced
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| state.holds_syncs).unwrap());
+        self.inner.sync()
     }
 }
 
@@ -268,24 +271,29 @@ fn both_fail_if_the_first_cannot_be_logged() {
 }
 
 #[test]
-fn the_first_fails_if_a_sync_of_the_second_has_failed() {
+fn both_fail_if_the_data_of_the_first_cannot_be_synced() {
     for failed_sync in [FailedSync::Keeps, FailedSync::Drops] {
-        let world = prepared();
-        let (gate, store, [one, other]) = &world;
-        // The data of the first are made durable, and then those of the second are not.
-        let next = gate.inner.syncs() + 1;
-        let failing_syncs = vec![next];
+        let (gate, store, [one, other]) = prepared();
+        let failing_syncs = vec![gate.inner.syncs()];
         gate.inner.set_plan(FaultPlan { failing_syncs, failed_sync, ..FaultPlan::default() });
-        let outcomes = both(&world, || {
-            gate.wait_until(|state| state.syncs == 2);
-            gate.change(|state| state.holds = false);
+        gate.change(|state| (state.holds, state.holds_syncs) = (false, true));
+        fill(&store, one, 2);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| store.flush(&[one]));
+            gate.wait_until(|state| state.syncs == 1);
+            let before = gate.state.lock().unwrap().others;
+            fill(&store, other, 2);
+            let later = scope.spawn(|| store.flush(&[other]));
+            gate.wait_until(|state| state.others > before);
+            gate.change(|state| state.holds_syncs = false);
+            assert!(first.join().unwrap().is_err());
+            assert!(later.join().unwrap().is_err());
         });
-        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
-        assert_eq!([holds(store, *one), holds(store, *other)], [2, 2]);
+        assert_eq!(gate.state.lock().unwrap().entries, 0);
+        assert_eq!([holds(&store, one), holds(&store, other)], [2, 2]);
         gate.inner.crash();
-        let (_, store) = reopen(&cut(gate, 1), &small_cache(400));
-        let found = [holds(&store, *one), holds(&store, *other)];
-        assert!(found == [1, 1] || found == [2, 1], "{found:?}");
+        let (_, store) = reopen(&cut(&gate, 1), &small_cache(400));
+        assert_eq!([holds(&store, one), holds(&store, other)], [1, 1]);
     }
 }
 

@@ -3,10 +3,10 @@
 //! 1. *Take* each object, with its body locked: its attributes, its cuts, its dirty blocks. From here
 //!    on changes count for the next flush. Since every write is made with the body locked, the flush
 //!    has each write wholly or not at all.
-//! 2. *Compress* them, in partitions that want it. *Write* them to free places, and sync; or, if they are
-//!    few, put them into the log entry.
-//! 3. *Log*: when the flush before has ended, the entry is written and synced. The flush is durable. While
-//!    that is done the next flush may begin.
+//! 2. *Compress* them, in partitions that want it. *Write* them to free places; or, if they are few, put
+//!    them into the log entry.
+//! 3. *Log*, when the flush before has ended: what was written to its place is synced, and then the entry is
+//!    written and synced. The flush is durable. While that is done the next flush may begin.
 //! 4. *Settle* (see `settle`), later: the tree gets what the entry has.
 //!
 //! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
@@ -152,10 +152,10 @@ impl Store {
             return Ok(0);
         }
         let written = self.write_taken(&mut taken, request, limit);
-        let logged = written.and_then(|(changes, is_long)| {
+        let logged = written.and_then(|(changes, are_placed)| {
             // Nobody takes blocks of an object that may be packed before the tree has it.
-            let may_overlap = is_long && request.is_plain() && !is_packed(&taken);
-            let is_logged = self.log_changes(&changes, may_overlap, leading)?;
+            let may_overlap = are_placed && request.is_plain() && !is_packed(&taken);
+            let is_logged = self.log_changes(&changes, (are_placed, may_overlap), leading)?;
             Ok((changes, is_logged))
         });
         match logged {
@@ -267,7 +267,7 @@ impl Store {
         })
     }
 
-    /// Writes the data of what was taken so that they are durable, but for few, which go with the changes.
+    /// Writes the data of what was taken to their places, if they are not few, which go with the changes.
     /// Returns these, which the tree lacks, and whether data were written.
     fn write_taken(
         &self,
@@ -313,12 +313,13 @@ impl Store {
         Ok((changes, !inline))
     }
 
-    /// Makes the changes durable; whether they are in the log. If not, they are too many for an entry, and
-    /// the flush is alone. Otherwise, if it may, it lets the next one write meanwhile.
+    /// Makes the data durable, if any were written to their places, and the changes; whether these are in the
+    /// log. If not, they are too many for an entry, and the flush is alone. Otherwise, if it may, it lets the
+    /// next one write meanwhile.
     fn log_changes(
         &self,
         changes: &[Change],
-        may_overlap: bool,
+        (are_placed, may_overlap): (bool, bool),
         leading: &mut Leading<'_>,
     ) -> Result<bool, Failure> {
         leading.turn_to_log();
@@ -327,13 +328,18 @@ impl Store {
             self.settle_and_checkpoint().map_err(Failure::Fatal)?;
         }
         let entry = self.log.encode(changes);
-        if entry.len() > self.log.entry_bytes_max() {
-            return Ok(false);
-        }
-        if may_overlap {
+        let fits = entry.len() <= self.log.entry_bytes_max();
+        if fits && may_overlap {
             leading.let_others_write();
         }
-        let appended = self.log.append(&*self.device, &self.syncs, &entry);
+        if are_placed {
+            // A second sync could succeed without what the first one lost.
+            self.device.sync().map_err(|error| Failure::Fatal(error.into()))?;
+        }
+        if !fits {
+            return Ok(false);
+        }
+        let appended = self.log.append(&*self.device, &entry);
         appended.map_err(|error| Failure::Fatal(error.into()))?;
         self.tally.log_entries.fetch_add(1, Ordering::Relaxed);
         self.tally.log_bytes.fetch_add(entry.len() as u64, Ordering::Relaxed);
@@ -380,8 +386,6 @@ impl Store {
         // The checksums are computed while the device writes.
         let written = self.device.write_batch_with(&requests, &mut |step| placed = place(step));
         written.map_err(|error| Failure::Passing(error.into()))?;
-        let synced = self.syncs.sync(&*self.device);
-        synced.map_err(|error| Failure::Fatal(error.into()))?;
         Ok(placed)
     }
 

@@ -1,7 +1,8 @@
 //! Whose turn it is: requests for flushes are collected, led one after the other, and finished in order.
 //!
 //! A flush has two stages. First it takes objects and *writes* their data; then it is *logged*, when
-//! the one before it is. Each stage is one flush's at a time. A plain one whose data have gone to places
+//! the one before it is. Each stage is one flush's at a time, and the device is synced in the second alone, so
+//! that no sync hides what another one has lost. A plain one whose data have gone to places
 //! of their own, and not into its entry of the log, and none of which may be packed, lets the next flush
 //! write while its own is being logged: so at most two are under way, and the device need not rest. All
 //! others keep both stages until they end, and so have everything to themselves: they are *alone*. If a

@@ -21,7 +21,6 @@ pub(crate) use replay::{ReplayError, replay};
 
 use crate::geometry::Geometry;
 use crate::metadata::record::LogMark;
-use crate::syncs::Syncs;
 
 /// An entry may take one part in this many of the log.
 const ENTRY_SHARE: u64 = 4;
@@ -89,12 +88,7 @@ impl Log {
     }
 
     /// Writes an entry that `encode` made, and makes it durable. An error leaves unknown what is.
-    pub(crate) fn append(
-        &self,
-        device: &dyn BlockDevice,
-        syncs: &Syncs,
-        entry: &[u8],
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn append(&self, device: &dyn BlockDevice, entry: &[u8]) -> Result<(), DeviceError> {
         let length = padded(entry.len());
         let before = *self.ring();
         let (offset, skipped) = if before.head + length > self.bytes {
@@ -106,7 +100,7 @@ impl Log {
         let mut buffer = AlignedBuffer::zeroed(length as usize);
         buffer[..entry.len()].copy_from_slice(entry);
         device.write(self.start + offset, &[IoSlice::new(&buffer)])?;
-        syncs.sync(device)?;
+        device.sync()?;
         *self.ring() = Ring {
             next: before.next + 1,
             head: offset + length,
