@@ -313,9 +313,14 @@ fn read_at(number: u64, offset: u64) -> Vec<u8> {
 }
 
 fn write_at(number: u64, offset: u64) -> Vec<u8> {
-    let fields = Fields { offset, length: BLOCK, ..Fields::default() };
-    let packet = Packet::request(Kind::Write, number, BLOCK, &fields);
-    [&packet.to_bytes()[..], &contents(ByteRange::new(offset, BLOCK))].concat()
+    write_of(number, ByteRange::new(offset, BLOCK))
+}
+
+fn write_of(number: u64, range: ByteRange) -> Vec<u8> {
+    let ByteRange { offset, length } = range;
+    let fields = Fields { offset, length, ..Fields::default() };
+    let packet = Packet::request(Kind::Write, number, length, &fields);
+    [&packet.to_bytes()[..], &contents(range)].concat()
 }
 
 fn stat(number: u64) -> Vec<u8> {
@@ -366,6 +371,21 @@ fn who_takes_the_place_of_one_that_hangs_does_not_wait_for_ever() {
     rig.fake.hang(false);
     rig.opened(5);
     assert!(first.answer().is_err(), "what was asked by the first is not answered");
+}
+
+/// Also where that comes only when the write is under way.
+#[test]
+fn while_a_long_write_is_made_the_next_request_is_received() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let mut client = rig.opened(0);
+    rig.fake.hang(true);
+    client.send(&write_of(1, ByteRange::new(HANGS, 256 << 10)));
+    wait_until("it hangs", || rig.fake.under_way.load(Ordering::SeqCst) == 1);
+    client.send(&stat(2));
+    client.0.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(client.answer().unwrap().0.number, 2);
+    rig.fake.hang(false);
+    assert_eq!(client.answer().unwrap().0.number, 1);
 }
 
 #[test]
