@@ -5,7 +5,7 @@
 use nasd_types::ByteRange;
 
 /// Reads that are guessed ahead of a stream, at most.
-pub(crate) const MOST_READS: usize = 16;
+pub(crate) const MOST_READS: usize = 8;
 
 /// After so many reads in a row that were guessed right, as many are guessed ahead as may be.
 const SURE: u32 = 2;

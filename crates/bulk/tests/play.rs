@@ -50,6 +50,8 @@ fn all_streams_show_every_frame_in_order_and_begin_again_at_their_end() {
     let report = play(&sources(&files), &playing(25, 20), &show, &mut |_| true).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(24 * 20), "no faster than it is to be");
     assert_eq!(report.shown + report.dropped, 25);
+    // A machine that is busy may be late for some.
+    assert!(report.shown > 12, "{report:?}");
     let seen = seen.into_inner().unwrap();
     assert!(seen.iter().all(|frames| *frames == seen[0]), "all have shown the same");
     assert_eq!(seen[0].len() as u64, report.shown);
@@ -57,7 +59,7 @@ fn all_streams_show_every_frame_in_order_and_begin_again_at_their_end() {
 }
 
 #[test]
-fn who_is_slow_makes_all_drop_frames_and_not_only_himself() {
+fn who_shows_slowly_makes_all_late_and_none_drop_frames() {
     let rig = Rig::new(DirectoryOptions::default());
     let files = streams(&rig, 2, 10);
     let seen = Mutex::new(vec![Vec::new(); 2]);
@@ -70,6 +72,7 @@ fn who_is_slow_makes_all_drop_frames_and_not_only_himself() {
     };
     let report = play(&sources(&files), &playing(20, 10), &show, &mut |_| true).unwrap();
     assert!(report.late > 0 && report.skew >= Duration::from_millis(50), "{report:?}");
+    assert!(report.shown > 15 && report.late > 15, "{report:?}");
     let seen = seen.into_inner().unwrap();
     assert_eq!(seen[0], seen[1]);
 }
@@ -95,8 +98,11 @@ fn what_can_not_be_played_is_told() {
 }
 
 /// A file of zeros, a frame of which its reader may not expect.
+#[derive(Default)]
 struct Zeros {
     unexpected: Option<u64>,
+    /// How long a frame takes to be read.
+    takes: Duration,
 }
 
 impl Source for Zeros {
@@ -107,9 +113,28 @@ impl Source for Zeros {
     fn reader(&self) -> Result<Reader<'_>, ReadError> {
         Ok(Box::new(|into, offset| {
             assert!(Some(offset / FRAME as u64) != self.unexpected, "unexpected");
+            thread::sleep(self.takes);
             Ok(into.len())
         }))
     }
+}
+
+#[test]
+fn who_reads_slowly_makes_all_drop_frames_and_not_only_himself() {
+    let files = [Zeros::default(), Zeros { takes: Duration::from_millis(55), ..Zeros::default() }];
+    let sources: Vec<&dyn Source> = files.iter().map(|file| file as &dyn Source).collect();
+    let seen = Mutex::new(vec![Vec::new(); 2]);
+    let show = |stream: usize, frame: u64, _: &[u8]| {
+        seen.lock().unwrap()[stream].push(frame);
+        Ok(())
+    };
+    let report = play(&sources, &playing(60, 10), &show, &mut |_| true).unwrap();
+    // A frame takes as long to be read as five may take to be shown.
+    assert!(report.shown > 0 && report.dropped >= 30, "{report:?}");
+    assert_eq!(report.shown + report.dropped, 60);
+    let seen = seen.into_inner().unwrap();
+    assert_eq!(seen[0], seen[1], "none shows what the other one does not have");
+    assert_eq!(seen[0].len() as u64, report.shown);
 }
 
 /// Where something is not expected: what panics.
@@ -126,7 +151,7 @@ fn a_panic_ends_it_and_goes_on_in_who_has_begun_it() {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let frame = (unexpected == Unexpected::Read).then_some(3);
-            let files = [Zeros { unexpected: None }, Zeros { unexpected: frame }];
+            let files = [Zeros::default(), Zeros { unexpected: frame, ..Zeros::default() }];
             let sources: Vec<&dyn Source> = files.iter().map(|file| file as &dyn Source).collect();
             let show = |stream: usize, frame: u64, _: &[u8]| {
                 assert!(unexpected != Unexpected::Shown || (stream, frame) != (1, 3), "unexpected");

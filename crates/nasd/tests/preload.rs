@@ -190,7 +190,7 @@ while True:
 ";
     let mut command = preloaded("python3");
     command.args(["-c", program]).arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let (mut to, mut said) =
         (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
     let mut read = Vec::new();
@@ -210,6 +210,9 @@ while True:
     assert!(wait_for_exit(&mut child).success());
     assert!(read == contents);
     assert!(said.fill_buf().unwrap().is_empty());
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut log).unwrap();
+    is_mapped(&log, &file);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Default for DirectoryOptions {
         DirectoryOptions {
             minimum_protection: Protection::INTEGRITY_ARGS,
             most: 16 << 20,
-            ahead_bytes: 24 << 20,
+            ahead_bytes: 12 << 20,
             all_ahead_bytes: 256 << 20,
             idle_bytes: 64 << 20,
             read_only: false,

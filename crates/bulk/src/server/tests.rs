@@ -36,6 +36,8 @@ struct Fake {
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
     opens: AtomicUsize,
+    /// Where reads were begun, in their order.
+    reads: Mutex<Vec<u64>>,
     /// How long each transfer takes.
     takes: Duration,
     /// So many requests are not done, as there is too much to do.
@@ -162,6 +164,7 @@ impl Backend for Fake {
 
     fn read(&self, _file: &(), range: ByteRange) -> Result<Bytes, Status> {
         self.is_free()?;
+        self.reads.lock().unwrap().push(range.offset);
         self.transfer(range);
         Ok(Bytes(contents(range)))
     }
@@ -371,6 +374,26 @@ fn who_takes_the_place_of_one_that_hangs_does_not_wait_for_ever() {
     rig.fake.hang(false);
     rig.opened(5);
     assert!(first.answer().is_err(), "what was asked by the first is not answered");
+}
+
+#[test]
+fn what_will_be_read_next_is_read_before_and_once() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let mut client = rig.opened(0);
+    let times =
+        |offset: u64| rig.fake.reads.lock().unwrap().iter().filter(|at| **at == offset).count();
+    for number in 0..8 {
+        let offset = number * BLOCK;
+        client.send(&read_at(number + 1, offset));
+        let (_, data) = client.answer().unwrap();
+        assert!(data == contents(ByteRange::new(offset, BLOCK)));
+        wait_until("the next one is not asked for yet", || times(offset + BLOCK) == 1);
+    }
+    assert!((0..8).all(|number| times(number * BLOCK) == 1), "what was read before is used");
+    // Nobody who reads elsewhere is told something else.
+    client.send(&read_at(9, HANGS));
+    assert!(client.answer().unwrap().1 == contents(ByteRange::new(HANGS, BLOCK)));
+    assert_eq!(times(HANGS), 1);
 }
 
 /// Also where that comes only when the write is under way.
