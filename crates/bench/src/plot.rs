@@ -20,25 +20,30 @@ struct Axes {
     number: &'static str,
     value: &'static str,
     /// Values begin at 1, and as far as from 1 to 2 it is from 2 to 4.
-    is_logarithmic: bool,
+    has_logarithmic_values: bool,
+    /// The same of the numbers.
+    has_logarithmic_numbers: bool,
 }
 
 const CLIENTS: Axes = Axes {
     number: "clients",
     value: "MB/s of all (dashed: what the links can carry)",
-    is_logarithmic: false,
+    has_logarithmic_values: false,
+    has_logarithmic_numbers: false,
 };
 
 const SIZES: Axes = Axes {
     number: "MB of a file",
     value: "MB/s from its open to its last byte (dashed: of one of 1 GB)",
-    is_logarithmic: false,
+    has_logarithmic_values: false,
+    has_logarithmic_numbers: true,
 };
 
 const SELECTED: Axes = Axes {
     number: "% of the records selected",
     value: "times as fast as reading (dashed: at most)",
-    is_logarithmic: true,
+    has_logarithmic_values: true,
+    has_logarithmic_numbers: false,
 };
 
 const FIGURES: [Figure; 6] = [
@@ -154,11 +159,15 @@ struct Scale {
 
 impl Scale {
     fn x(&self, number: f64) -> f64 {
-        MARGINS.0 + number / self.most_number * (SIZE.0 - MARGINS.0 - MARGINS.1)
+        let part = match self.axes.has_logarithmic_numbers {
+            true => number.max(1.0).ln() / self.most_number.max(2.0).ln(),
+            false => number / self.most_number,
+        };
+        MARGINS.0 + part * (SIZE.0 - MARGINS.0 - MARGINS.1)
     }
 
     fn y(&self, value: f64) -> f64 {
-        let part = match self.axes.is_logarithmic {
+        let part = match self.axes.has_logarithmic_values {
             // What is slower is told by the table.
             true => value.max(1.0).ln() / self.most_value.ln(),
             false => value / self.most_value,
@@ -173,7 +182,7 @@ impl Scale {
 
     /// A scale for values up to one, and those that are written beside it.
     fn up_to(axes: Axes, most_number: f64, highest: f64) -> (Scale, Vec<f64>) {
-        let (most_value, ticks) = if axes.is_logarithmic {
+        let (most_value, ticks) = if axes.has_logarithmic_values {
             let all =
                 (0..).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)));
             let mut ticks = Vec::new();
@@ -282,7 +291,7 @@ fn draw_series(svg: &mut String, scale: &Scale, series: &Series<'_>, colour: &st
             writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>{share}");
     }
     // Where a curve begins high there is room beside its first point.
-    let place = match scale.axes.is_logarithmic {
+    let place = match scale.axes.has_logarithmic_values {
         true => series.points.first().map(|point| (point, "start", 10.0)),
         false => series.points.last().map(|point| (point, "end", 0.0)),
     };
@@ -336,6 +345,13 @@ mod tests {
         let far = |one, other| scale.y(one) - scale.y(other);
         assert!((far(1.0, 2.0) - far(2.0, 4.0)).abs() < 1e-9);
         assert_eq!(scale.y(0.5), scale.y(1.0));
+    }
+
+    #[test]
+    fn sizes_of_any_order_are_drawn_beside_each_other() {
+        let (scale, _) = Scale::up_to(SIZES, 1000.0, 2000.0);
+        assert_eq!((scale.x(0.0), scale.x(1000.0)), (MARGINS.0, SIZE.0 - MARGINS.1));
+        assert!((scale.x(6.0) - scale.x(3.0) - (scale.x(12.0) - scale.x(6.0))).abs() < 1e-9);
     }
 
     #[test]

@@ -125,6 +125,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("bulk-6mb", bulk_service::by_size),
     ("bulk-12mb", bulk_service::by_size),
     ("bulk-25mb", bulk_service::by_size),
+    ("bulk-1000mb", bulk_service::by_size),
     ("bulk-directory-read", bulk_service::cold_read),
     ("bulk-directory-read-x2", bulk_service::several),
     ("bulk-directory-read-x3", bulk_service::several),
@@ -133,6 +134,8 @@ const ROWS: &[(&str, Measure)] = &[
     ("bulk-directory-6mb", bulk_service::by_size),
     ("bulk-directory-12mb", bulk_service::by_size),
     ("bulk-directory-25mb", bulk_service::by_size),
+    ("bulk-directory-1000mb", bulk_service::by_size),
+    ("bulk-directory-play", bulk_service::play),
     ("bulk-preload", bulk_service::read_by_program),
     ("bulk-play", bulk_service::play),
     ("scale-read-1", scale::measure),
@@ -216,7 +219,9 @@ pub fn measure(
         if is_named || (names.is_empty() && !is_when_named(name)) {
             (target.peak_memory)();
             let mut row = row(&bench, name)?;
-            row.memory = (target.peak_memory)();
+            // Files of a directory are served by a process of their own.
+            row.memory =
+                (target.peak_memory)().filter(|_| !name.starts_with(bulk_service::OF_A_DIRECTORY));
             report(&row);
             rows.push(row);
         }

@@ -19,6 +19,9 @@ use nasd_types::{ObjectName, Protection, SetAttributes};
 use crate::BenchError;
 use crate::workload::Bench;
 
+/// How the names of rows begin whose files are those of a directory.
+pub(in super::super) const OF_A_DIRECTORY: &str = "bulk-directory-";
+
 /// Where files are.
 pub(super) enum Home<'b> {
     Drive(&'b Bench<'b>),
@@ -47,7 +50,7 @@ enum Place {
 impl<'b> Home<'b> {
     /// Of a row, by its name.
     pub(super) fn of(bench: &'b Bench<'b>, row: &str) -> Result<Home<'b>, BenchError> {
-        match row.starts_with("bulk-directory-") {
+        match row.starts_with(OF_A_DIRECTORY) {
             true => Ok(Home::Directory(Served::start(bench)?)),
             false => Ok(Home::Drive(bench)),
         }

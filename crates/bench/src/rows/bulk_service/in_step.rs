@@ -6,7 +6,7 @@ use nasd_bulk_service::client::{Playing, Source, StripedFile, play as play_files
 use nasd_protocol::bulk::Options;
 
 use super::homes::{Home, Made};
-use super::{LARGE_BYTES, failed, made};
+use super::{LARGE_BYTES, check, failed, made};
 use crate::workload::Bench;
 use crate::{BenchError, Row};
 
@@ -38,7 +38,13 @@ pub(in super::super) fn play(bench: &Bench<'_>, name: &str) -> Result<Row, Bench
         frames: SECONDS * FRAMES_A_SECOND,
         ahead: AHEAD,
     };
-    let told = play_files(&sources, &playing, &|_, _, _| Ok(()), &mut |_| true);
+    let frame_bytes = playing.frame_bytes as u64;
+    let show = |_, frame: u64, bytes: &[u8]| {
+        // At the end of a file it goes on from the first frame.
+        let offset = frame % (LARGE_BYTES / frame_bytes) * frame_bytes;
+        check(bytes, offset).map_err(std::io::Error::other)
+    };
+    let told = play_files(&sources, &playing, &show, &mut |_| true);
     let report = told.map_err(|error| BenchError::Cell(error.to_string()))?;
     let limit_name = format!(
         "a frame's time; of {} frames of {STREAMS} streams of {} MB/s {} were dropped and {} late, by {:.1} ms at most",

@@ -9,6 +9,7 @@ use std::time::Instant;
 use nasd_bulk_service::client::{BulkError, BulkFile, Queue};
 use nasd_protocol::bulk::Options;
 
+pub(super) use self::homes::OF_A_DIRECTORY;
 use self::homes::{Home, Made};
 pub(super) use self::in_step::play;
 pub(super) use self::preloaded::read_by_program;
@@ -23,10 +24,14 @@ use crate::{BenchError, Row};
 const BLOCK: usize = 3 * MIB / 2;
 /// The same of short files: what has come is on its way while the next is read.
 const SHORT_BLOCK: usize = MIB / 2;
+/// Files from this length on are not short.
+const LONG_BYTES: u64 = 100_000_000;
+/// Each of these has its place in the file in front.
+const PAGE: usize = 4096;
 /// The large file.
 const FILE_BYTES: u64 = 4 << 30;
 /// How often value and limit are measured, by turns.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// Requests in flight of `fio`.
 const DISK_DEPTH: usize = 8;
 /// Writes in flight.
@@ -41,7 +46,7 @@ fn failed(error: BulkError) -> BenchError {
     BenchError::Io { action: "the bulk service failed a measured request", source }
 }
 
-/// A file of that length, whose contents do not compress.
+/// A file of that length, whose contents do not compress, and tell of each page where it is.
 fn made<'b>(home: &'b Home<'b>, number: usize, bytes: u64) -> Result<Made<'b>, BenchError> {
     let made = home.make(number)?;
     write(&made, bytes)?;
@@ -62,6 +67,7 @@ fn write(made: &Made<'_>, bytes: u64) -> Result<f64, BenchError> {
             Some(mut buffer) if wanted > 0 => {
                 // What ends within a sector is cut behind it.
                 buffer.truncate(wanted.next_multiple_of(file.alignment() as usize));
+                mark(&mut buffer, offset);
                 queue.write(offset, buffer);
                 offset += wanted as u64;
             }
@@ -90,12 +96,36 @@ fn read(made: &Made<'_>, (from, to): (u64, u64), block: usize) -> Result<f64, Be
     let mut offset = from;
     while offset < to {
         let length = file.read_at(&mut buffer, offset).map_err(failed)?;
-        if length == 0 {
-            return Err(BenchError::WrongData { offset });
-        }
+        check(&buffer[..length], offset)?;
         offset += length as u64;
     }
     Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Puts its place in front of each page of a block that goes there.
+fn mark(block: &mut [u8], offset: u64) {
+    for (place, page) in (offset..).step_by(PAGE).zip(block.chunks_mut(PAGE)) {
+        let place = place.to_le_bytes();
+        let length = page.len().min(place.len());
+        page[..length].copy_from_slice(&place[..length]);
+    }
+}
+
+/// Whether a block that was read from there has what was written: there is some, and each page is at its place. To
+/// compare all of it would take a tenth of the time that it takes to come.
+fn check(block: &[u8], offset: u64) -> Result<(), BenchError> {
+    let first = offset.next_multiple_of(PAGE as u64);
+    let whole = block.get((first - offset) as usize..).unwrap_or_default();
+    let mut pages = (first..).step_by(PAGE).zip(whole.chunks(PAGE));
+    let is_wrong = |(place, page): (u64, &[u8])| {
+        let place = place.to_le_bytes();
+        let length = page.len().min(place.len());
+        page[..length] != place[..length]
+    };
+    match block.is_empty() || pages.any(is_wrong) {
+        true => Err(BenchError::WrongData { offset }),
+        false => Ok(()),
+    }
 }
 
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -186,6 +216,7 @@ pub(super) fn by_size(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     let files = (0..count as usize).map(|number| made(&home, number, bytes));
     let files = files.collect::<Result<Vec<_>, _>>()?;
     let large = made(&home, files.len(), LARGE_BYTES)?;
+    let block = if bytes < LONG_BYTES { SHORT_BLOCK } else { BLOCK };
     let limit_name = "a file of 1 GB".to_owned();
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
@@ -196,9 +227,27 @@ pub(super) fn by_size(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
             home.forget()?;
             let mut seconds = 0.0;
             for file in &files {
-                seconds += read(file, (0, bytes), SHORT_BLOCK)?;
+                seconds += read(file, (0, bytes), block)?;
             }
             Ok((count * bytes) as f64 / seconds / 1e6)
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_not_at_its_place_is_seen() {
+        let mut block = noise(1, 3 * PAGE + 5);
+        mark(&mut block, 12 * PAGE as u64);
+        check(&block, 12 * PAGE as u64).unwrap();
+        assert!(check(&block, 13 * PAGE as u64).is_err());
+        check(&block[5..], 12 * PAGE as u64 + 5).unwrap();
+        assert!(check(&block[5..], 13 * PAGE as u64 + 5).is_err());
+        assert!(check(&[], 0).is_err());
+        block.copy_within(PAGE..2 * PAGE, 2 * PAGE);
+        assert!(check(&block, 12 * PAGE as u64).is_err());
+    }
 }
