@@ -351,6 +351,31 @@ fn a_length_that_was_lost_can_be_set_again() {
 }
 
 #[test]
+fn data_that_were_lost_are_not_there_again_because_a_length_is_set() {
+    let rig = rig();
+    let contents = noise(1, MIB);
+    rig.put("cut", &contents);
+    let file = BulkFile::open(rig.opening("cut", Options::READ | Options::WRITE)).unwrap();
+    let is_lost = || matches!(file.sync(), Err(BulkError::MayBeLost { .. }));
+    file.write_at(&contents, 0).unwrap();
+    rig.restart(77);
+    assert!(is_lost());
+    file.set_size(MIB as u64).unwrap();
+    assert!(is_lost(), "nothing was written again");
+    file.write_at(&contents, 0).unwrap();
+    file.set_size(MIB as u64).unwrap();
+    file.sync().unwrap();
+    // And the other way about.
+    file.set_size(100).unwrap();
+    rig.restart(78);
+    assert!(is_lost());
+    file.write_at(&contents[..4096], 0).unwrap();
+    assert!(is_lost(), "the length was not set again");
+    file.set_size(4096).unwrap();
+    file.sync().unwrap();
+}
+
+#[test]
 fn another_file_in_the_place_of_one_is_not_taken_for_it() {
     let rig = rig();
     rig.put("big", &noise(12, MIB));

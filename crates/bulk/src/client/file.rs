@@ -24,10 +24,34 @@ pub struct BulkFile {
 #[derive(Default)]
 struct State {
     idle: Vec<Seat>,
-    /// Something was written since the last sync that is not known to be durable, while the server ran as this instance.
-    written_to: Option<u64>,
-    /// Something that was written may be lost. Who wrote what is not known here, so all are told until something is written again.
+    data: Written,
+    length: Written,
+}
+
+/// Data that were written, or a length that was set.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    /// As which instance the server ran when that was first done since the last sync, if it is not known to be durable.
+    to: Option<u64>,
+    /// It may be lost. Who did it is not known here, so all are told until the like is done again.
     is_lost: bool,
+}
+
+impl Written {
+    fn note(&mut self, instance: u64) {
+        self.to.get_or_insert(instance);
+        self.is_lost = false;
+    }
+
+    /// Takes what a sync of this instance has made durable, or has not.
+    fn settle(&mut self, before: Written, instance: u64) {
+        self.is_lost |= before.to.is_some_and(|to| to != instance);
+    }
+
+    /// A sync has failed: it is as it was before.
+    fn put_back(&mut self, before: Written) {
+        self.to = before.to.or(self.to);
+    }
 }
 
 impl BulkFile {
@@ -41,7 +65,7 @@ impl BulkFile {
             let mut queue = Queue::<Vec<u8>>::new(&opening);
             (queue.told()?, queue.take_seat())
         };
-        let state = State { idle: vec![seat], written_to: None, is_lost: false };
+        let state = State { idle: vec![seat], ..State::default() };
         Ok(BulkFile { opening, told, state: Mutex::new(state), syncing: Mutex::new(()) })
     }
 
@@ -104,8 +128,9 @@ impl BulkFile {
     ///
     /// # Errors
     ///
-    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not. Whoever writes by several
-    /// threads lets all of them end before he writes it again.
+    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not, or a length set. As many
+    /// may use the file, this is told again until data are written again, or the length is set again, whichever it was. Whoever
+    /// writes by several threads lets all of them end before he writes it again.
     pub fn sync(&self) -> Result<(), BulkError> {
         self.sync_as(false)
     }
@@ -123,24 +148,26 @@ impl BulkFile {
         let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = || Err(BulkError::MayBeLost { server: self.opening.address.clone() });
         let mut state = self.lock();
-        if state.is_lost {
+        if state.data.is_lost || state.length.is_lost {
             return lost();
         }
-        let written_to = state.written_to.take();
+        let (data, length) = (state.data, state.length);
+        (state.data.to, state.length.to) = (None, None);
         drop(state);
-        if written_to.is_none() && !asks_always {
+        if data.to.is_none() && length.to.is_none() && !asks_always {
             return Ok(());
         }
         let told = self.ask(Kind::Sync, &Fields::default());
+        let mut state = self.lock();
         match told {
-            Ok(fields) if written_to.is_none_or(|instance| instance == fields.instance) => Ok(()),
-            Ok(_) => {
-                self.lock().is_lost = true;
-                lost()
+            Ok(Fields { instance, .. }) => {
+                state.data.settle(data, instance);
+                state.length.settle(length, instance);
+                if state.data.is_lost || state.length.is_lost { lost() } else { Ok(()) }
             }
             Err(error) => {
-                let mut state = self.lock();
-                state.written_to = written_to.or(state.written_to);
+                state.data.put_back(data);
+                state.length.put_back(length);
                 Err(error)
             }
         }
@@ -164,16 +191,9 @@ impl BulkFile {
         let fields = Fields { length: size, ..Fields::default() };
         let told = self.ask(Kind::Resize, &fields)?;
         if !self.opening.durable {
-            self.note_written(told.instance);
+            self.lock().length.note(told.instance);
         }
         Ok(())
-    }
-
-    /// Something was written, or a length set, that is not known to be durable, while the server ran as this instance.
-    fn note_written(&self, instance: u64) {
-        let mut state = self.lock();
-        state.written_to.get_or_insert(instance);
-        state.is_lost = false;
     }
 
     /// Whether a transfer is as the server wants it.
@@ -200,7 +220,7 @@ impl BulkFile {
     /// Takes the seat from a queue, and notes what was written.
     pub(super) fn leave<B: AsRef<[u8]> + AsMut<[u8]>>(&self, mut queue: Queue<'_, B>) -> Seat {
         if let Some(instance) = queue.written_to() {
-            self.note_written(instance);
+            self.lock().data.note(instance);
         }
         queue.take_seat()
     }

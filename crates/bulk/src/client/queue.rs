@@ -369,7 +369,8 @@ impl<'f, B: AsRef<[u8]> + AsMut<[u8]>> Queue<'f, B> {
     ///
     /// # Errors
     ///
-    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not durable.
+    /// [`BulkError::MayBeLost`] if the server has started anew since something was written that was not durable. This is told
+    /// once: all of it was written by who has this queue.
     pub fn sync(&mut self) -> Result<(), BulkError> {
         self.settle(0, Kind::Write);
         self.settle(0, Kind::Read);
