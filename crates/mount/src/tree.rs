@@ -154,7 +154,8 @@ impl Tree {
         if attributes.file_type == FileType::Regular
             && self.inodes.was_changed_elsewhere(ino, version(attributes))
         {
-            self.forget_pages(ino, 0, 0);
+            // Only if there are any: for a kernel that has just been told to forget, what it is told now is old.
+            self.forget_older_pages(ino, version(attributes), false);
         }
     }
 

@@ -1,5 +1,6 @@
 """What is written past all caches is told by all that tell of a file: lengths.py DIRECTORY"""
 
+import ctypes
 import errno
 import mmap
 import os
@@ -46,6 +47,21 @@ os.pwrite(fd, b"5", 204)
 os.fdatasync(fd)
 os.close(fd)
 assert os.stat(path).st_size == 205 and open(path, "rb").read()[194:] == b"12233344445"
+# What was written just before is there when it is mapped into memory, whether the length was asked for before, or not at all.
+fd = os.open(path + ".asked", os.O_RDWR | os.O_DIRECT | os.O_CREAT | os.O_TRUNC)
+assert os.fstat(fd).st_size == 0
+os.write(fd, b"9" * 10000)
+with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as memory:
+    assert memory[:] == b"9" * 10000
+os.close(fd)
+fd = os.open(path + ".not-asked", os.O_RDWR | os.O_DIRECT | os.O_CREAT | os.O_TRUNC)
+os.write(fd, b"8" * 10000)
+c = ctypes.CDLL(None)
+c.mmap.restype = ctypes.c_void_p
+c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+at = c.mmap(None, 10000, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+assert ctypes.string_at(at, 10000) == b"8" * 10000
+os.close(fd)
 # What is written is read by others while it is open.
 fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
 fails(errno.EBADF, lambda: os.pread(fd, 1, 0))

@@ -129,7 +129,7 @@ macro_rules! maps {
         ) -> *mut c_void {
             if fd >= 0
                 && flags & libc::MAP_ANONYMOUS == 0
-                && let Some(refused) = hook::told(fd, NOT_HERE)
+                && let Some(refused) = told_of_its_length(fd)
             {
                 return refused;
             }
@@ -173,6 +173,14 @@ allocates! { fallocate fallocate64 }
 posix_allocates! { posix_fallocate posix_fallocate64 }
 maps! { mmap mmap64 }
 sends! { sendfile sendfile64 }
+
+/// Before the kernel maps a file into memory: there are no pages behind the end of which it knows, and it asks nobody.
+fn told_of_its_length(fd: c_int) -> Option<*mut c_void> {
+    hook::mapped(fd, |file| match file.stand_in() {
+        Some(_) => Err(PreloadError::Argument(NOT_HERE)),
+        None => file.length(fd).map(|_| None),
+    })
+}
 
 /// Before the kernel moves bytes from one to the other.
 fn told_of_both(from: c_int, to: c_int) -> Option<ssize_t> {
