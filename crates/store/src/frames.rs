@@ -421,8 +421,9 @@ impl FrameMap {
         }
     }
 
-    /// The last flush has failed to write what it took: it is dirty again. Returns how many blocks
-    /// are that were not dirty anyway, and how many of all replace nothing on the medium.
+    /// The youngest flush has failed to write what it took: it is dirty again. Returns how many blocks
+    /// are that were not dirty anyway, and how many of all replace nothing on the medium that did not count
+    /// as such anyway.
     pub(crate) fn revert(&mut self, claims: &[Claim]) -> Dropped {
         let mut back = Dropped::default();
         for claim in claims {
@@ -432,7 +433,8 @@ impl FrameMap {
             // What was cut off meanwhile is not being written any more.
             let again = slot.writing & claim.blocks;
             back.dirty += u64::from((again & !slot.dirty).count_ones());
-            back.fresh += u64::from((again & claim.fresh).count_ones());
+            // One taken later may have had them too.
+            back.fresh += u64::from((again & claim.fresh & !slot.fresh).count_ones());
             self.pinned -= usize::from(slot.is_pinned());
             slot.dirty |= again;
             slot.fresh |= again & claim.fresh;
@@ -443,6 +445,12 @@ impl FrameMap {
             }
         }
         back
+    }
+
+    /// Dirty blocks that replace nothing on the medium.
+    #[cfg(test)]
+    pub(crate) fn fresh_blocks(&self) -> u64 {
+        self.slots.values().map(|slot| u64::from(slot.fresh.count_ones())).sum()
     }
 
     /// Blocks that replace nothing on the medium, because what they replaced has become less; how
@@ -803,6 +811,23 @@ mod tests {
         assert_eq!(map.revert(&taken), Dropped { dirty: 2, fresh: 3 });
         assert_eq!(map.states(0), States { valid: 0b111, dirty: 0b111, writing: 0 });
         assert_eq!(map.capture()[0].claim.fresh, 0b111);
+    }
+
+    #[test]
+    fn two_failed_flushes_give_back_once_what_both_had() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 0..2 * B, 1);
+        let first = claims(&mut map);
+        // Cut off and written anew, while the frame stays for the other block.
+        assert_eq!(map.drop_blocks(1, 2), Dropped { dirty: 0, fresh: 0 });
+        put(&mut map, &pool, B..2 * B, 2);
+        let second = claims(&mut map);
+        assert_eq!((second[0].blocks, second[0].fresh), (0b10, 0b10));
+        assert_eq!(map.revert(&second), Dropped { dirty: 1, fresh: 1 });
+        assert_eq!(map.revert(&first), Dropped { dirty: 1, fresh: 1 });
+        assert_eq!(map.states(0), States { valid: 0b11, dirty: 0b11, writing: 0 });
+        assert_eq!((map.fresh_blocks(), map.pinned()), (2, 1));
     }
 
     #[test]

@@ -188,9 +188,9 @@ impl Object {
         Some(self.placed_end.load(Ordering::Relaxed)).filter(|end| *end != 0)
     }
 
-    /// Blocks were placed that end in front of this data block.
-    pub(crate) fn set_placed_end(&self, end: u64) {
-        self.placed_end.store(end, Ordering::Relaxed);
+    /// Blocks were placed that end in front of this data block; 0 if none were. Returns what was so before.
+    pub(crate) fn set_placed_end(&self, end: u64) -> u64 {
+        self.placed_end.swap(end, Ordering::Relaxed)
     }
 
     /// Copies what can be had without the lock, after a change of `body`.

@@ -3,7 +3,7 @@
 //! dirty, as it is. So of a compressed extent of the tree either no block is dirty or cut off, or all
 //! of them are, even if the change is refused in the end.
 //!
-//! That includes the extents that a flush under way will put into the tree. They cannot be seen yet,
+//! That includes the extents that flushes under way will put into the tree. They cannot be seen yet,
 //! but they are made of runs of blocks that are being written, and those are all in the cache.
 //!
 //! A compressed extent has fewer data blocks than blocks. As far as accounts go its first blocks have

@@ -13,7 +13,7 @@
 //!    the appends, the flush queue, the backlog: held for a few instructions, never two at a time, but that whoever has
 //!    frames may tell the background thread.
 //!
-//! The flushes under way (at most two, see `flush::turns`) hold no lock while they write; whoever applies what
+//! The flushes under way (a few, see `flush::turns`) hold no lock while they write; whoever applies what
 //! flushes left (one at a time, see `flush::settle`) holds none of these while the tree changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -40,3 +40,11 @@ pub(crate) fn open(device: &Arc<FaultyDevice>) -> Store {
     let options = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
     Store::open(device.clone(), &options).unwrap()
 }
+
+/// With nothing dirty, nothing is promised to anybody.
+pub(crate) fn assert_idle(store: &Store) {
+    assert_eq!(store.table.dirty_count(), 0);
+    assert_eq!(store.cache.pinned_bytes(), 0);
+    assert_eq!(store.accounts().dirty(), 0, "blocks promised to dirty ones");
+    assert_eq!(store.metadata.capacity.promised(), 0, "records promised");
+}

@@ -1,5 +1,5 @@
-//! Flushes that overlap: while one is being logged the next one writes its data. What is answered is
-//! durable, in the order of the flushes, whatever fails or is lost in between.
+//! Flushes that overlap: while one writes its data or is being logged, those behind it write theirs. What is answered
+//! is durable, in the order of the flushes, whatever fails or is lost in between.
 
 // A helper of a test may fail by panicking.
 #![allow(clippy::unwrap_used)]
@@ -40,6 +40,12 @@ struct State {
     fails: bool,
     /// Whether the device's driver panics.
     panics: bool,
+    /// Whether the next write of something else waits.
+    holds_next: bool,
+    /// Whether one does.
+    is_holding: bool,
+    /// And whether it fails.
+    fails_held: bool,
     /// Entries that have come.
     entries: usize,
     /// Other writes that have ended.
@@ -48,7 +54,7 @@ struct State {
     syncs: usize,
 }
 
-/// A device on which entries of the log wait, or fail, when a test wants that.
+/// A device on which entries of the log, or a write of data, wait or fail when a test wants that.
 #[derive(Debug)]
 struct Gate {
     inner: Arc<FaultyDevice>,
@@ -62,6 +68,18 @@ impl Gate {
         self.changed.notify_all();
     }
 
+    /// A write of something that is not an entry waits, if it is to.
+    fn hold(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        if !std::mem::take(&mut state.holds_next) {
+            return Ok(());
+        }
+        state.is_holding = true;
+        self.changed.notify_all();
+        let state = self.changed.wait_while(state, |state| state.is_holding).unwrap();
+        if state.fails_held { Err(planned_failure()) } else { Ok(()) }
+    }
+
     fn wait_until(&self, reached: impl Fn(&State) -> bool) {
         let state = self.state.lock().unwrap();
         let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| !reached(state));
@@ -70,10 +88,15 @@ impl Gate {
         drop(state);
         if timeout.timed_out() {
             // Nobody waits for ever.
-            self.change(|state| (state.holds, state.holds_syncs) = (false, false));
+            self.change(|state| *state = State::default());
             panic!("{found}");
         }
     }
+}
+
+fn planned_failure() -> DeviceError {
+    let source = io::Error::other("a planned failure");
+    DeviceError::Medium { operation: "write", offset: 0, length: 0, source }
 }
 
 impl BlockDevice for Gate {
@@ -91,6 +114,7 @@ impl BlockDevice for Gate {
 
     fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {
         if !from[0].starts_with(b"NASDlog2") {
+            self.hold()?;
             let written = self.inner.write(offset, from);
             self.change(|state| state.others += 1);
             return written;
@@ -102,8 +126,7 @@ impl BlockDevice for Gate {
         drop(state);
         assert!(!panics, "a planned panic");
         if fails {
-            let source = io::Error::other("a planned failure");
-            return Err(DeviceError::Medium { operation: "write", offset, length: 0, source });
+            return Err(planned_failure());
         }
         self.inner.write(offset, from)
     }
@@ -185,6 +208,119 @@ fn a_flush_writes_while_the_one_before_is_being_logged() {
         assert_eq!([holds(&store, *one), holds(&store, *other)], [2, 2]);
     }
     assert_eq!([holds(store, *one), holds(store, *other)], [2, 2]);
+}
+
+/// Begins a flush whose data wait, and then one of the other object; does something when that has written its own, and
+/// lets the first one go on, or fail; both outcomes.
+fn both_write(
+    (gate, store, [one, other]): &(Arc<Gate>, Store, [ObjectName; 2]),
+    meanwhile: impl FnOnce(),
+    fails: bool,
+) -> [Result<(), StoreError>; 2] {
+    gate.change(|state| (state.holds, state.holds_next) = (false, true));
+    fill(store, *one, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.flush(&[*one]));
+        gate.wait_until(|state| state.is_holding);
+        fill(store, *other, 2);
+        let later = scope.spawn(|| store.flush(&[*other]));
+        gate.wait_until(|state| state.others > 0);
+        meanwhile();
+        gate.change(|state| (state.is_holding, state.fails_held) = (false, fails));
+        [first.join().unwrap(), later.join().unwrap()]
+    })
+}
+
+#[test]
+fn a_flush_writes_while_the_one_before_writes_and_is_logged_behind_it() {
+    let world = prepared();
+    let (gate, store, [one, other]) = &world;
+    let meanwhile = || {
+        thread::sleep(MOMENT);
+        assert_eq!(gate.state.lock().unwrap().entries, 0, "the second one is logged first");
+        for seed in 0..20 {
+            let (_, store) = reopen(&cut(gate, seed), &small_cache(400));
+            assert_eq!([holds(&store, *one), holds(&store, *other)], [1, 1]);
+        }
+    };
+    both_write(&world, meanwhile, false).into_iter().for_each(Result::unwrap);
+    assert_eq!(gate.state.lock().unwrap().entries, 2);
+    assert_eq!([holds(store, *one), holds(store, *other)], [2, 2]);
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(gate, 1), &small_cache(400));
+    assert_eq!([holds(&store, *one), holds(&store, *other)], [2, 2]);
+}
+
+#[test]
+fn a_flush_behind_one_that_cannot_write_is_tried_again() {
+    let world = prepared();
+    let (gate, store, [one, other]) = &world;
+    let [first, later] = both_write(&world, || (), true);
+    assert!(first.is_err());
+    later.unwrap();
+    assert_eq!(gate.state.lock().unwrap().entries, 1);
+    assert_eq!(store.read_only(), None);
+    assert_eq!([holds(store, *one), holds(store, *other)], [2, 2]);
+    let (_, after) = reopen(&cut(gate, 1), &small_cache(400));
+    assert_eq!([holds(&after, *one), holds(&after, *other)], [1, 2]);
+    store.flush(&[*one]).unwrap();
+    gate.inner.crash();
+    let (_, after) = reopen(&cut(gate, 1), &small_cache(400));
+    assert_eq!([holds(&after, *one), holds(&after, *other)], [2, 2]);
+}
+
+#[test]
+fn one_in_the_middle_that_cannot_write_leaves_the_one_before_alone() {
+    let (gate, store, [one, other]) = prepared();
+    let third = create(&store, P1);
+    fill(&store, one, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.flush(&[one]));
+        gate.wait_until(|state| state.entries == 1);
+        gate.change(|state| state.holds_next = true);
+        fill(&store, other, 2);
+        let second = scope.spawn(|| store.flush(&[other]));
+        gate.wait_until(|state| state.is_holding);
+        let before = gate.state.lock().unwrap().others;
+        fill(&store, third, 2);
+        fill(&store, one, 3);
+        let later = scope.spawn(|| store.flush(&[one, third]));
+        gate.wait_until(|state| state.others > before);
+        let before = gate.state.lock().unwrap().others;
+        gate.change(|state| (state.is_holding, state.fails_held) = (false, true));
+        assert!(second.join().unwrap().is_err());
+        // The youngest is tried again while the oldest is still being logged.
+        gate.wait_until(|state| state.others > before);
+        assert_eq!(gate.state.lock().unwrap().entries, 1);
+        gate.change(|state| state.holds = false);
+        first.join().unwrap().unwrap();
+        later.join().unwrap().unwrap();
+    });
+    assert_eq!(store.read_only(), None);
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(&gate, 1), &small_cache(400));
+    assert_eq!([holds(&store, one), holds(&store, other), holds(&store, third)], [3, 1, 2]);
+}
+
+#[test]
+fn what_was_taken_twice_is_written_by_another_try_when_the_first_cannot_write() {
+    let (gate, store, [one, _]) = prepared();
+    gate.change(|state| (state.holds, state.holds_next) = (false, true));
+    fill(&store, one, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.flush(&[one]));
+        gate.wait_until(|state| state.is_holding);
+        write(&store, one, 0, &[3; LONG / 2]).unwrap();
+        let later = scope.spawn(|| store.flush(&[one]));
+        gate.wait_until(|state| state.others > 0);
+        gate.change(|state| (state.is_holding, state.fails_held) = (false, true));
+        assert!(first.join().unwrap().is_err());
+        later.join().unwrap().unwrap();
+    });
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(&gate, 1), &small_cache(400));
+    let found = contents(&store, one).unwrap();
+    assert_eq!(found, [vec![3; LONG / 2], vec![2; LONG / 2]].concat());
 }
 
 #[test]

@@ -5,13 +5,14 @@
 //!    has each write wholly or not at all.
 //! 2. *Compress* them, in partitions that want it. *Write* them to free places; or, if they are few, put
 //!    them into the log entry.
-//! 3. *Log*, when the flush before has ended: what was written to its place is synced, and then the entry is
-//!    written and synced. The flush is durable. While that is done the next flush may begin.
+//!    Once that is under way, the next flush may begin.
+//! 3. *Log*, when all flushes before have ended: what was written to its place is synced, and then the entry
+//!    is written and synced. The flush is durable.
 //! 4. *Settle* (see `settle`), later: the tree gets what the entry has.
 //!
 //! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
 //! takes other places. If a sync or the log fails, nobody can tell what the medium has, and the
-//! store takes no more changes.
+//! store takes no more changes. Either way those behind put back first what they have taken.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,12 +26,11 @@ use super::place::{
     Dealer, Part, Piece, Placed, block_count, data_blocks, extents, parts, requests, small_contents,
 };
 use super::turns::Leading;
-use super::{Copy, Request};
+use super::{Copy, Failure, Request};
 use crate::clears::Clears;
 use crate::frames::{BlockSet, Captured, Claim, FRAME_BLOCKS};
 use crate::free_map::Run;
 use crate::log::Change;
-use crate::metadata::TreeError;
 use crate::metadata::record::{Appended, Counters, LogMark, ObjectRecord, SMALL_BYTES_MAX};
 use crate::object::{Body, Flushing, Object};
 use crate::{NoSpace, Store, StoreError};
@@ -38,28 +38,6 @@ use crate::{NoSpace, Store, StoreError};
 /// Most blocks of a flush that go into the log entry: one sequential write and one sync are quicker
 /// than two of each.
 const INLINE_BLOCKS: u64 = 16;
-
-/// How a flush failed.
-enum Failure {
-    /// Nothing has changed, and another try may succeed.
-    Passing(StoreError),
-    /// What is durable is not known any more.
-    Fatal(StoreError),
-}
-
-impl From<TreeError> for Failure {
-    fn from(error: TreeError) -> Self {
-        Failure::Fatal(error.into())
-    }
-}
-
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Passing(error) | Failure::Fatal(error) => error,
-        }
-    }
-}
 
 /// What happens to contents that are kept in the tree.
 #[derive(Debug)]
@@ -92,6 +70,8 @@ pub(super) struct Taken {
     parts: Vec<Part>,
     pieces: Vec<Piece>,
     pub(super) places: Vec<Run>,
+    /// What the object's placed end was before, once it has places.
+    placed_behind: Option<u64>,
     /// Of frames with compressed blocks those that have no data block to themselves.
     pub(super) shrunk: Vec<(u64, BlockSet)>,
 }
@@ -138,8 +118,8 @@ impl Store {
         &self,
         request: &Request,
         leading: &mut Leading<'_>,
-    ) -> Result<u64, StoreError> {
-        self.writable()?;
+    ) -> Result<u64, Failure> {
+        self.writable().map_err(Failure::Passing)?;
         let mut taken = self.take(request);
         let limit =
             self.identifiers.wanted_limit().filter(|_| request.identifiers || !taken.is_empty());
@@ -151,11 +131,9 @@ impl Store {
         if taken.is_empty() && limit.is_none() && idle {
             return Ok(0);
         }
-        let written = self.write_taken(&mut taken, request, limit);
+        let written = self.write_taken(&mut taken, request, limit, leading);
         let logged = written.and_then(|(changes, are_placed)| {
-            // Nobody takes blocks of an object that may be packed before the tree has it.
-            let may_overlap = are_placed && request.is_plain() && !is_packed(&taken);
-            let is_logged = self.log_changes(&changes, (are_placed, may_overlap), leading)?;
+            let is_logged = self.log_changes(&changes, are_placed, leading)?;
             Ok((changes, is_logged))
         });
         match logged {
@@ -167,10 +145,10 @@ impl Store {
                 let packed = is_packed(&taken);
                 self.backlog.push(Durable { taken, changes, mark: self.log.mark() });
                 if packed || !logged {
-                    self.settle_all()?;
+                    self.settle_all().map_err(Failure::Fatal)?;
                 }
                 if !logged {
-                    self.checkpoint_now()?;
+                    self.checkpoint_now().map_err(Failure::Fatal)?;
                 }
                 Ok(blocks)
             }
@@ -179,9 +157,10 @@ impl Store {
                     self.metadata.note_failed_sync();
                     self.latch(error);
                 }
-                leading.let_others_fail();
-                self.put_back(taken);
-                Err(failure.into())
+                leading.fail_those_behind();
+                // What could not be written to its places goes to those behind them.
+                self.put_back(taken, !matches!(failure, Failure::Passing(_)));
+                Err(failure)
             }
         }
     }
@@ -263,6 +242,7 @@ impl Store {
             parts: Vec::new(),
             pieces: Vec::new(),
             places: Vec::new(),
+            placed_behind: None,
             shrunk: Vec::new(),
         })
     }
@@ -274,6 +254,7 @@ impl Store {
         taken: &mut [Taken],
         request: &Request,
         limit: Option<u64>,
+        leading: &mut Leading<'_>,
     ) -> Result<(Vec<Change>, bool), Failure> {
         // Copies come first: what they are made of is what the tree has, and what is removed here is
         // there still.
@@ -300,37 +281,43 @@ impl Store {
         let inline = blocks <= INLINE_BLOCKS.min(room as u64);
         // What is being applied may have failed meanwhile.
         self.writable().map_err(Failure::Passing)?;
-        let placed = self.write_blocks(taken, blocks, inline)?;
+        leading.check_those_before()?;
+        // Nobody takes blocks of an object that may be packed before the tree has it; and who is to make a
+        // checkpoint has to be alone.
+        let may_overlap = request.is_plain() && !is_packed(taken) && !self.log.wants_checkpoint();
+        let placed = self.write_blocks(taken, blocks, inline, &mut || {
+            if may_overlap {
+                leading.let_others_begin();
+            }
+        })?;
         for (one, placed) in taken.iter_mut().zip(placed) {
             changes_of(one, placed, &mut changes);
             one.pieces.clear();
             one.shrunk = one.parts.drain(..).filter_map(|part| part.shrunk()).collect();
             one.frames.clear();
-            if let Some(last) = one.places.last() {
-                one.object.set_placed_end(last.end());
-            }
         }
         Ok((changes, !inline))
     }
 
     /// Makes the data durable, if any were written to their places, and the changes; whether these are in the
-    /// log. If not, they are too many for an entry, and the flush is alone. Otherwise, if it may, it lets the
-    /// next one write meanwhile.
+    /// log. If not, they are too many for an entry, and the flush is alone.
     fn log_changes(
         &self,
         changes: &[Change],
-        (are_placed, may_overlap): (bool, bool),
+        are_placed: bool,
         leading: &mut Leading<'_>,
     ) -> Result<bool, Failure> {
-        leading.turn_to_log();
-        leading.check_the_one_before().map_err(Failure::Passing)?;
+        leading.turn_to_log()?;
+        // Nobody may allocate while blocks are brought home, or where the tree frees some that it may need after
+        // a crash. It is seldom that there are any behind, as those who find the log that full let none begin.
         if !self.log.has_room() {
+            leading.be_alone();
             self.settle_and_checkpoint().map_err(Failure::Fatal)?;
         }
         let entry = self.log.encode(changes);
         let fits = entry.len() <= self.log.entry_bytes_max();
-        if fits && may_overlap {
-            leading.let_others_write();
+        if !fits {
+            leading.be_alone();
         }
         if are_placed {
             // A second sync could succeed without what the first one lost.
@@ -364,12 +351,14 @@ impl Store {
         Ok(Some(Change::Clone { source: copy.source.object, name, record }))
     }
 
-    /// Gives every block its extent, and writes those that do not go to the log.
+    /// Gives every block its extent, and writes those that do not go to the log; calls `begun` when those
+    /// writes are on their way.
     fn write_blocks(
         &self,
         taken: &[Taken],
         blocks: u64,
         inline: bool,
+        begun: &mut dyn FnMut(),
     ) -> Result<Vec<Vec<Placed>>, Failure> {
         let place = |step: &mut dyn FnMut()| -> Vec<Vec<Placed>> {
             taken.iter().map(|one| extents(&one.parts, &one.pieces, inline, step)).collect()
@@ -384,7 +373,10 @@ impl Store {
         self.tally.data_written_bytes.fetch_add(blocks * BLOCK_BYTES as u64, Ordering::Relaxed);
         let mut placed = Vec::new();
         // The checksums are computed while the device writes.
-        let written = self.device.write_batch_with(&requests, &mut |step| placed = place(step));
+        let written = self.device.write_batch_with(&requests, &mut |step| {
+            begun();
+            placed = place(step);
+        });
         written.map_err(|error| Failure::Passing(error.into()))?;
         Ok(placed)
     }
@@ -403,6 +395,8 @@ impl Store {
             self.allocate_one(one, wish)?;
             if let Some(last) = one.places.last() {
                 placed.insert(one.object.name, (one.record.nearby_object, Some(last.end())));
+                // The next flush may come before this one is durable.
+                one.placed_behind = Some(one.object.set_placed_end(last.end()));
             }
         }
         Ok(())
@@ -438,8 +432,11 @@ impl Store {
     }
 
     /// What was taken was not written: it is dirty again, and its places are free.
-    pub(super) fn put_back(&self, taken: Vec<Taken>) {
+    pub(super) fn put_back(&self, taken: Vec<Taken>, to_the_same_places: bool) {
         for one in taken {
+            if to_the_same_places && let Some(end) = one.placed_behind {
+                one.object.set_placed_end(end);
+            }
             let mut body = one.object.write();
             let back = self.cache.frames(&one.object).revert(&one.claims);
             // For every place a promise of a free block was given up. The other promises still
@@ -519,7 +516,7 @@ mod tests {
     use nasd_types::{ByteRange, SetAttributes, Timestamp};
 
     use super::*;
-    use crate::testing::{PARTITION, formatted, open};
+    use crate::testing::{PARTITION, assert_idle, formatted, open};
     use crate::{PartitionSettings, WriteData};
 
     fn store() -> (Arc<FaultyDevice>, Store) {
@@ -552,14 +549,6 @@ mod tests {
     fn set_size(store: &Store, name: ObjectName, size: u64) {
         let changes = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
         store.setattr(name, &changes, Timestamp(4)).unwrap();
-    }
-
-    /// With nothing dirty, nothing is promised to anybody.
-    fn assert_idle(store: &Store) {
-        assert_eq!(store.table.dirty_count(), 0);
-        assert_eq!(store.cache.pinned_bytes(), 0);
-        assert_eq!(store.accounts().dirty(), 0, "blocks promised to dirty ones");
-        assert_eq!(store.metadata.capacity.promised(), 0, "records promised");
     }
 
     #[test]

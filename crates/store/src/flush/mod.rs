@@ -1,11 +1,10 @@
 //! Making changes durable: flushes one after the other, each shared by everybody who waits for one.
 //!
-//! Whoever wants something flushed adds it to the request that is being collected. When no flush
-//! writes data, the first of them becomes the leader: it takes the request, flushes it, and tells the
-//! others; those who came meanwhile are the next request. So any number of concurrent flushes costs
-//! one data write, one commit and two syncs for all of them together (group commit). While one that
-//! has written data is being logged, the next one writes its own (see `turns`), so that the device
-//! does not rest.
+//! Whoever wants something flushed adds it to the request that is being collected. When the writes of the
+//! flush before are on their way, the first of them becomes the leader: it takes the request, flushes it, and
+//! tells the others; those who came meanwhile are the next request. So any number of concurrent flushes costs
+//! one data write, one commit and two syncs for all of them together (group commit), and the device does not
+//! rest: while a flush is being logged, those behind it write their data (see `turns`).
 //!
 //! A flush (see `batch`) takes the objects as they are, writes their dirty blocks to free places, or
 //! few of them to the log, and appends an entry to the log. Then everybody gets an answer. That the
@@ -63,6 +62,17 @@ pub(crate) struct Request {
     pub(crate) settle: bool,
     /// And is durable by itself.
     pub(crate) checkpoint: bool,
+}
+
+/// How a flush failed.
+enum Failure {
+    /// Nothing has changed, and another try may succeed.
+    Passing(StoreError),
+    /// What is durable is not known any more, or is more than the tree can be made to have. The store has
+    /// taken its last change.
+    Fatal(StoreError),
+    /// Nothing has changed: one before it failed, and this one is to be tried again.
+    WithAnother,
 }
 
 /// A copy that shares its blocks with its source.
@@ -147,37 +157,36 @@ impl Store {
                 // The leader has the reason. If it is met again by trying again, this thread
                 // learns it as a leader.
                 Joined::Failed => {}
-                Joined::Lead(number, collected) => return self.lead(number, &collected),
+                Joined::Lead(number, collected) => match self.lead(number, &collected) {
+                    Ok(()) => return Ok(()),
+                    Err(Failure::Passing(error) | Failure::Fatal(error)) => return Err(error),
+                    Err(Failure::WithAnother) => {}
+                },
             }
         }
     }
 
-    fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
+    fn lead(&self, number: u64, request: &Request) -> Result<(), Failure> {
         let mut leading = Leading::new(self, number);
         if !request.is_plain() {
-            leading.turn_to_log();
+            leading.turn_to_log()?;
         }
+        leading.check_those_before()?;
         // What waits to be applied is kept in the cache.
         let takes_room = self.backlog.frames() > self.cache.frames_total() / BACKLOG_SHARE;
         if !request.is_plain() || self.backlog.is_full() || takes_room {
-            self.settle_all()?;
+            self.settle_all().map_err(Failure::Passing)?;
         }
         let blocks = self.run_batch(request, &mut leading)?;
         leading.done(blocks)?;
         if request.settle || request.checkpoint {
-            self.settle_all()?;
+            self.settle_all().map_err(Failure::Fatal)?;
         }
-        let is_checkpoint_due = request.checkpoint || self.log.is_half_full();
-        if is_checkpoint_due && leading.is_alone() {
-            self.settle_and_checkpoint()?;
+        // When it is time for a checkpoint, the next flush lets nobody begin, and makes it.
+        if (request.checkpoint || self.log.wants_checkpoint()) && leading.is_alone() {
+            self.settle_and_checkpoint().map_err(Failure::Fatal)?;
         }
-        let wants_another = is_checkpoint_due && !leading.is_alone();
         leading.succeed();
-        if wants_another {
-            // One that is alone looks again whether it is time. What was asked for is durable, and what comes of
-            // this concerns others: a failure that matters to all has latched the store.
-            let _ = self.run_flush(Request { settle: true, ..Request::default() });
-        }
         Ok(())
     }
 

@@ -76,9 +76,10 @@ impl Log {
         self.ring().used
     }
 
-    /// Whether it is time for a checkpoint.
-    pub(crate) fn is_half_full(&self) -> bool {
-        self.used() > self.bytes / 2
+    /// Whether it is time for a checkpoint: before it is in anybody's way that there is no room, from half
+    /// of the log on.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.used() > self.bytes / 8 * 3
     }
 
     /// Whether an entry of at most the allowed size fits, wherever it goes.
