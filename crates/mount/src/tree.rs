@@ -154,7 +154,8 @@ impl Tree {
         if attributes.file_type == FileType::Regular
             && self.inodes.was_changed_elsewhere(ino, version(attributes))
         {
-            // Only if there are any: for a kernel that has just been told to forget, what it is told now is old.
+            // Only if it may have older ones: when it is told to forget pages, it drops the attributes of answers
+            // that it had asked for before, as of this one, and would keep the old length.
             self.forget_older_pages(ino, version(attributes), false);
         }
     }

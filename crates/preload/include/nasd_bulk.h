@@ -55,7 +55,8 @@ int nasd_bulk_submit_write(nasd_bulk *file, const void *buffer, size_t count, ui
  */
 int nasd_bulk_wait(nasd_bulk *file, uint64_t *tag, ssize_t *result);
 
-/* Makes durable what was written. -1: it failed; EIO: what was written since the last time may be lost, and has to be written again. */
+/* Makes durable what was written. -1: it failed; EIO: what was written since the last time may be lost, and has to be written again: until then it
+ * is EIO. */
 int nasd_bulk_sync(nasd_bulk *file);
 
 /* The length in bytes. -1: it failed. */

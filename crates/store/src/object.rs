@@ -193,6 +193,12 @@ impl Object {
         self.placed_end.swap(end, Ordering::Relaxed)
     }
 
+    /// What was placed up to `end` is not there: it is as it was before, unless more was placed behind it.
+    pub(crate) fn unset_placed_end(&self, end: u64, before: u64) {
+        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.placed_end.compare_exchange(end, before, set, read);
+    }
+
     /// Copies what can be had without the lock, after a change of `body`.
     pub(crate) fn publish(&self, body: &Body) {
         self.access_control_version.store(body.record.access_control_version, Ordering::Release);

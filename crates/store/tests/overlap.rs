@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use common::*;
 use nasd_device::{BlockDevice, DeviceError, FailedSync, FaultPlan, FaultyDevice, Image};
-use nasd_store::{Store, StoreError};
-use nasd_types::ObjectName;
+use nasd_store::{FormatOptions, Store, StoreError};
+use nasd_types::{ObjectName, SetAttributes, Timestamp};
 use world::*;
 
 const CAPACITY: u64 = 64 << 20;
@@ -142,9 +142,12 @@ impl BlockDevice for Gate {
 /// A store with two objects that are long and durable.
 fn prepared() -> (Arc<Gate>, Store, [ObjectName; 2]) {
     let inner = Arc::new(FaultyDevice::zeroed(CAPACITY));
-    Store::format(inner.clone(), &format_options()).unwrap();
+    // Nobody has to make room for records, and wait for a flush.
+    let options = FormatOptions { metadata_bytes: Some(16 << 20), ..format_options() };
+    Store::format(inner.clone(), &options).unwrap();
     let gate = Arc::new(Gate { inner, state: Mutex::default(), changed: Condvar::new() });
-    let store = open(gate.clone(), &small_cache(400));
+    // Nor in the cache.
+    let store = open(gate.clone(), &small_cache(2500));
     let names = [create(&store, P1), create(&store, P1)];
     names.iter().for_each(|name| fill(&store, *name, 1));
     store.flush_all().unwrap();
@@ -160,6 +163,17 @@ fn holds(store: &Store, name: ObjectName) -> u8 {
     let found = contents(store, name).unwrap();
     assert_eq!(found, vec![found[0]; LONG], "{name} is torn");
     found[0]
+}
+
+/// So many objects whose contents go into the log, two kilobytes each; fewer if the store takes no more.
+fn crowd(store: &Store, objects: usize) -> Vec<ObjectName> {
+    let make = |_| {
+        let created = store.create(P1, &SetAttributes::default(), Timestamp(2));
+        let name = ObjectName { partition: P1, object: created.ok()?.0 };
+        write(store, name, 0, &[5; 2000]).ok()?;
+        Some(name)
+    };
+    (0..objects).map_while(make).collect()
 }
 
 /// What a power cut leaves.
@@ -454,6 +468,102 @@ fn the_second_alone_fails_if_it_cannot_write() {
     assert_eq!([holds(&store, *one), holds(&store, *other)], [2, 2]);
 }
 
+#[test]
+fn who_has_an_entry_that_is_too_long_has_those_behind_try_again() {
+    let (gate, store, [one, other]) = prepared();
+    // More than a quarter of the log, which has 1 MiB.
+    let mut names = crowd(&store, 150);
+    names.push(one);
+    let checkpoints = store.statistics().checkpoints;
+    gate.change(|state| (state.holds, state.holds_next) = (false, true));
+    fill(&store, one, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.flush(&names));
+        gate.wait_until(|state| state.is_holding);
+        fill(&store, other, 2);
+        let later = scope.spawn(|| store.flush(&[other]));
+        gate.wait_until(|state| state.others > 0);
+        gate.change(|state| state.is_holding = false);
+        first.join().unwrap().unwrap();
+        later.join().unwrap().unwrap();
+    });
+    assert_eq!(store.statistics().checkpoints, checkpoints + 1);
+    assert_eq!(gate.state.lock().unwrap().entries, 1);
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(&gate, 1), &small_cache(1000));
+    assert_eq!([holds(&store, one), holds(&store, other)], [2, 2]);
+    assert!(names[..150].iter().all(|name| contents(&store, *name).unwrap() == [5; 2000]));
+}
+
+#[test]
+fn who_finds_no_room_in_the_log_has_those_behind_try_again() {
+    let (gate, store, [one, other]) = prepared();
+    let long = [one, other, create(&store, P1), create(&store, P1)];
+    gate.change(|state| state.holds = false);
+    for _ in 0..3 {
+        store.flush(&crowd(&store, 45)).unwrap();
+    }
+    let used = store.statistics().log_bytes;
+    assert!((290_000..380_000).contains(&used), "{used}: less than is time for a checkpoint");
+    // Three of these are more than half of the log with that.
+    let crowds: Vec<Vec<ObjectName>> =
+        long.iter().map(|long| [crowd(&store, 60), vec![*long]].concat()).collect();
+    long.iter().for_each(|name| fill(&store, *name, 2));
+    let before = store.statistics();
+    gate.change(|state| *state = State { holds_next: true, ..State::default() });
+    thread::scope(|scope| {
+        let mut flushes = Vec::new();
+        for (number, names) in crowds.iter().enumerate() {
+            flushes.push(scope.spawn(|| store.flush(names)));
+            match number {
+                0 => gate.wait_until(|state| state.is_holding),
+                _ => gate.wait_until(|state| state.others >= number),
+            }
+        }
+        assert_eq!(gate.state.lock().unwrap().entries, 0, "all four are under way");
+        gate.change(|state| state.is_holding = false);
+        flushes.into_iter().for_each(|flush| flush.join().unwrap().unwrap());
+    });
+    let after = store.statistics();
+    assert_eq!(after.checkpoints, before.checkpoints + 1);
+    assert_eq!(gate.state.lock().unwrap().entries, 4);
+    // The last one was written twice.
+    let written = (after.data_written_bytes - before.data_written_bytes) / (49 * 4096);
+    assert_eq!(written, 5);
+    gate.inner.crash();
+    let (_, store) = reopen(&cut(&gate, 1), &small_cache(1000));
+    assert_eq!(long.map(|name| holds(&store, name)), [2; 4]);
+}
+
+#[test]
+fn checkpoints_come_while_flushes_overlap_and_little_is_written_twice() {
+    const ROUNDS: usize = 150;
+    let device = Arc::new(FaultyDevice::zeroed(CAPACITY));
+    Store::format(device.clone(), &format_options()).unwrap();
+    let store = open(device, &small_cache(1000));
+    let before = store.statistics();
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (store, name) = (&store, create(&store, P1));
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    fill(store, name, number);
+                    store.flush(&[name]).unwrap();
+                }
+            });
+        }
+    });
+    let after = store.statistics();
+    let log = after.log_bytes - before.log_bytes;
+    // One of its three eighths of a megabyte, and the last has not come.
+    let least = (log / (384 << 10)).saturating_sub(2).max(1);
+    let checkpoints = after.checkpoints - before.checkpoints;
+    assert!(checkpoints >= least, "{checkpoints} for {log} bytes of the log");
+    let written = after.data_written_bytes - before.data_written_bytes;
+    let flushed = (4 * ROUNDS * LONG.next_multiple_of(4096)) as u64;
+    assert!(written <= flushed + flushed / 20, "{written} of {flushed}");
+}
+
 /// Threads that write and flush each an object of its own until the power is cut.
 fn work_until_cut(seed: u64) {
     const THREADS: u64 = 5;
@@ -485,6 +595,10 @@ fn work_until_cut(seed: u64) {
                         return;
                     }
                     flushed.store(round.into(), Ordering::SeqCst);
+                    // Now and then an entry is too long.
+                    if random.below(60) == 0 && store.flush(&crowd(store, 150)).is_err() {
+                        return;
+                    }
                     if random.below(40) == 0 && store.checkpoint().is_err() {
                         return;
                     }

@@ -31,26 +31,40 @@ struct State {
 /// Data that were written, or a length that was set.
 #[derive(Clone, Copy, Default)]
 struct Written {
-    /// As which instance the server ran when that was first done since the last sync, if it is not known to be durable.
+    /// As which instance the server ran when that was done since the last sync, if it is not known to be durable.
     to: Option<u64>,
+    /// It was done to several. Which of them was the first is not known, as it is noted when a whole transfer is over.
+    differs: bool,
     /// It may be lost. Who did it is not known here, so all are told until the like is done again.
     is_lost: bool,
 }
 
 impl Written {
     fn note(&mut self, instance: u64) {
-        self.to.get_or_insert(instance);
+        self.add(instance);
         self.is_lost = false;
     }
 
-    /// Takes what a sync of this instance has made durable, or has not.
+    fn add(&mut self, instance: u64) {
+        self.differs |= *self.to.get_or_insert(instance) != instance;
+    }
+
+    /// What a sync is about.
+    fn take(&mut self) -> Written {
+        std::mem::replace(self, Written { is_lost: self.is_lost, ..Written::default() })
+    }
+
+    /// A sync was answered by this instance: what was written to another may be lost.
     fn settle(&mut self, before: Written, instance: u64) {
-        self.is_lost |= before.to.is_some_and(|to| to != instance);
+        self.is_lost |= before.differs || before.to.is_some_and(|to| to != instance);
     }
 
     /// A sync has failed: it is as it was before.
     fn put_back(&mut self, before: Written) {
-        self.to = before.to.or(self.to);
+        if let Some(instance) = before.to {
+            self.add(instance);
+        }
+        self.differs |= before.differs;
     }
 }
 
@@ -151,8 +165,7 @@ impl BulkFile {
         if state.data.is_lost || state.length.is_lost {
             return lost();
         }
-        let (data, length) = (state.data, state.length);
-        (state.data.to, state.length.to) = (None, None);
+        let (data, length) = (state.data.take(), state.length.take());
         drop(state);
         if data.to.is_none() && length.to.is_none() && !asks_always {
             return Ok(());
@@ -256,5 +269,41 @@ impl BulkFile {
         tally.end(&mut queue);
         self.give_back(self.leave(queue));
         tally.into_length_from(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_to_an_instance_before_is_lost_in_whatever_order_that_is_noted() {
+        let lost = |notes: &[u64], synced: u64| {
+            let mut written = Written::default();
+            notes.iter().for_each(|instance| written.note(*instance));
+            let before = written.take();
+            written.settle(before, synced);
+            written.is_lost
+        };
+        assert!(!lost(&[], 2) && !lost(&[2], 2) && !lost(&[2, 2], 2));
+        assert!(lost(&[1], 2) && lost(&[1, 2], 2) && lost(&[2, 1], 2));
+    }
+
+    #[test]
+    fn a_sync_that_fails_takes_nothing() {
+        let mut written = Written::default();
+        written.note(1);
+        let before = written.take();
+        assert_eq!(written.to, None);
+        // Meanwhile the server has started anew.
+        written.note(2);
+        written.put_back(before);
+        let before = written.take();
+        written.settle(before, 2);
+        assert!(written.is_lost);
+        // It stays so until the like is done again.
+        assert!(written.take().is_lost && written.is_lost);
+        written.note(2);
+        assert!(!written.is_lost);
     }
 }

@@ -94,7 +94,8 @@ impl StripedFile {
     ///
     /// # Errors
     ///
-    /// [`BulkError::MayBeLost`] if a server has started anew since something was written that was not.
+    /// [`BulkError::MayBeLost`] if a server has started anew since something was written that was not, or a length set: again and
+    /// again until the like is done once more, as of [`BulkFile::sync`].
     pub fn sync(&self) -> Result<(), BulkError> {
         self.columns.iter().try_for_each(BulkFile::sync)
     }

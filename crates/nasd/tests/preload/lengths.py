@@ -62,6 +62,17 @@ c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
 at = c.mmap(None, 10000, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
 assert ctypes.string_at(at, 10000) == b"8" * 10000
 os.close(fd)
+# And so it is if older pages were in the cache.
+with open(path + ".cached", "wb") as file:
+    file.write(b"7" * 5000)
+with open(path + ".cached", "rb") as file:
+    assert file.read() == b"7" * 5000
+    fd = os.open(path + ".cached", os.O_RDWR | os.O_DIRECT)
+    assert os.fstat(fd).st_size == 5000
+    os.pwrite(fd, b"6" * 10000, 0)
+    with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as memory:
+        assert memory[:] == b"6" * 10000
+    os.close(fd)
 # What is written is read by others while it is open.
 fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
 fails(errno.EBADF, lambda: os.pread(fd, 1, 0))

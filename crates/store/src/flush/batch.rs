@@ -5,7 +5,7 @@
 //!    has each write wholly or not at all.
 //! 2. *Compress* them, in partitions that want it. *Write* them to free places; or, if they are few, put
 //!    them into the log entry.
-//!    Once that is under way, the next flush may begin.
+//!    While one writes to places, the next may begin, with the exceptions that `turns` has.
 //! 3. *Log*, when all flushes before have ended: what was written to its place is synced, and then the entry
 //!    is written and synced. The flush is durable.
 //! 4. *Settle* (see `settle`), later: the tree gets what the entry has.
@@ -309,7 +309,8 @@ impl Store {
     ) -> Result<bool, Failure> {
         leading.turn_to_log()?;
         // Nobody may allocate while blocks are brought home, or where the tree frees some that it may need after
-        // a crash. It is seldom that there are any behind, as those who find the log that full let none begin.
+        // a crash. It is seldom that there are any behind, unless the log is small: who finds it nearly that full
+        // lets none begin.
         if !self.log.has_room() {
             leading.be_alone();
             self.settle_and_checkpoint().map_err(Failure::Fatal)?;
@@ -434,8 +435,10 @@ impl Store {
     /// What was taken was not written: it is dirty again, and its places are free.
     pub(super) fn put_back(&self, taken: Vec<Taken>, to_the_same_places: bool) {
         for one in taken {
-            if to_the_same_places && let Some(end) = one.placed_behind {
-                one.object.set_placed_end(end);
+            if to_the_same_places
+                && let (Some(end), Some(last)) = (one.placed_behind, one.places.last())
+            {
+                one.object.unset_placed_end(last.end(), end);
             }
             let mut body = one.object.write();
             let back = self.cache.frames(&one.object).revert(&one.claims);

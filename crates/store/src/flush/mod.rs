@@ -1,7 +1,7 @@
 //! Making changes durable: flushes one after the other, each shared by everybody who waits for one.
 //!
-//! Whoever wants something flushed adds it to the request that is being collected. When the writes of the
-//! flush before are on their way, the first of them becomes the leader: it takes the request, flushes it, and
+//! Whoever wants something flushed adds it to the request that is being collected. When the flush before is
+//! writing, and lets others begin, or has ended, the first of them becomes the leader: it takes the request, flushes it, and
 //! tells the others; those who came meanwhile are the next request. So any number of concurrent flushes costs
 //! one data write, one commit and two syncs for all of them together (group commit), and the device does not
 //! rest: while a flush is being logged, those behind it write their data (see `turns`).
@@ -71,7 +71,7 @@ enum Failure {
     /// What is durable is not known any more, or is more than the tree can be made to have. The store has
     /// taken its last change.
     Fatal(StoreError),
-    /// Nothing has changed: one before it failed, and this one is to be tried again.
+    /// Nothing has changed: one before it failed, or had to be alone, and this one is to be tried again.
     WithAnother,
 }
 
@@ -175,7 +175,7 @@ impl Store {
         // What waits to be applied is kept in the cache.
         let takes_room = self.backlog.frames() > self.cache.frames_total() / BACKLOG_SHARE;
         if !request.is_plain() || self.backlog.is_full() || takes_room {
-            self.settle_all().map_err(Failure::Passing)?;
+            self.settle_all().map_err(Failure::Fatal)?;
         }
         let blocks = self.run_batch(request, &mut leading)?;
         leading.done(blocks)?;

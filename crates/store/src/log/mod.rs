@@ -76,8 +76,8 @@ impl Log {
         self.ring().used
     }
 
-    /// Whether it is time for a checkpoint: before it is in anybody's way that there is no room, from half
-    /// of the log on.
+    /// Whether it is time for a checkpoint. From half of the log on there is no room, which is in everybody's
+    /// way; that many more entries may be under way.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.used() > self.bytes / 8 * 3
     }
