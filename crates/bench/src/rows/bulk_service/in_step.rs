@@ -14,6 +14,8 @@ const STREAMS: usize = 4;
 /// Of each stream.
 const BYTES_A_SECOND: u64 = 60_000_000;
 const FRAMES_A_SECOND: u64 = 40;
+/// Of a frame: sectors, which a directory's server asks for.
+const FRAME_BYTES: u64 = (BYTES_A_SECOND / FRAMES_A_SECOND).next_multiple_of(512);
 const SECONDS: u64 = 60;
 const AHEAD: u64 = 4;
 
@@ -26,22 +28,21 @@ pub(in super::super) fn play(bench: &Bench<'_>, name: &str) -> Result<Row, Bench
     let opened: Vec<StripedFile> = files
         .iter()
         .map(|file| {
-            let opening = file.opening(Options::READ, BYTES_A_SECOND / FRAMES_A_SECOND)?;
+            let opening = file.opening(Options::READ, FRAME_BYTES)?;
             StripedFile::open(vec![opening], 0).map_err(failed)
         })
         .collect::<Result<_, _>>()?;
     let sources: Vec<&dyn Source> = opened.iter().map(|file| file as &dyn Source).collect();
     let period = Duration::from_nanos(1_000_000_000 / FRAMES_A_SECOND);
     let playing = Playing {
-        frame_bytes: (BYTES_A_SECOND / FRAMES_A_SECOND) as usize,
+        frame_bytes: FRAME_BYTES as usize,
         period,
         frames: SECONDS * FRAMES_A_SECOND,
         ahead: AHEAD,
     };
-    let frame_bytes = playing.frame_bytes as u64;
     let show = |_, frame: u64, bytes: &[u8]| {
         // At the end of a file it goes on from the first frame.
-        let offset = frame % (LARGE_BYTES / frame_bytes) * frame_bytes;
+        let offset = frame % (LARGE_BYTES / FRAME_BYTES) * FRAME_BYTES;
         check(bytes, offset).map_err(std::io::Error::other)
     };
     let told = play_files(&sources, &playing, &show, &mut |_| true);
