@@ -111,8 +111,8 @@ fn mark(block: &mut [u8], offset: u64) {
     }
 }
 
-/// Whether a block that was read from there has what was written: there is some, and each page is at its place. To
-/// compare all of it would take a tenth of the time that it takes to come.
+/// Whether a block that was read from there has what was written: there is some, and each page is at its place. All of
+/// it is not compared, as the processor that it takes would be that of the transfer.
 fn check(block: &[u8], offset: u64) -> Result<(), BenchError> {
     let first = offset.next_multiple_of(PAGE as u64);
     let whole = block.get((first - offset) as usize..).unwrap_or_default();
