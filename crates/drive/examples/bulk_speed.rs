@@ -1,6 +1,7 @@
 //! Where the time of a short file goes by way of the bulk service, cold:
-//! `cargo run --release -p nasd-drive --example bulk_speed -- DIRECTORY [FILE_BYTES [BLOCK_BYTES]]`; and how fast one of 1 GiB is
-//! written and made durable: `... -- DIRECTORY write [DEPTH [BLOCK_BYTES]]`.
+//! `cargo run --release -p nasd-drive --example bulk_speed -- DIRECTORY [FILE_BYTES [BLOCK_BYTES [DEPTH]]]`; and how fast one of 1 GiB is
+//! written and made durable: `... -- DIRECTORY write [DEPTH [BLOCK_BYTES]]`. DEPTH is how many blocks are asked for, or sent, at a
+//! time.
 
 use std::error::Error;
 use std::net::TcpListener;
@@ -133,6 +134,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let bytes: usize = arguments.next().map_or(Ok(3_000_000), |text| text.parse())?;
     let block: usize = arguments.next().map_or(Ok(3 << 19), |text| text.parse())?;
+    let depth: usize = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&directory).join("bulk-speed.img");
     format(&path)?;
     let server = serve(&path)?;
@@ -150,23 +152,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = serve(&path)?;
     std::thread::sleep(Duration::from_secs(2));
     let (mut opened, mut first, mut rest) = (0.0, 0.0, 0.0);
-    let mut buffer = vec![0; block];
+    // Not zeros: their memory is had before the clock starts.
+    let mut spare: Vec<Vec<u8>> = (0..depth).map(|_| vec![1; block]).collect();
     for name in &names {
         let begun = Instant::now();
         let file = BulkFile::open(opening(&server, *name, block, Options::READ))?;
         opened += begun.elapsed().as_secs_f64();
-        let mut offset = 0;
-        while offset < bytes {
-            let at = Instant::now();
-            let wanted = block.min(bytes - offset);
-            let length = file.read_at(&mut buffer[..wanted], offset as u64)?;
+        let (mut queue, mut offset, mut at) = (file.queue::<Vec<u8>>(), 0, Instant::now());
+        let mut is_first = true;
+        loop {
+            while offset < bytes
+                && let Some(buffer) = spare.pop()
+            {
+                queue.read(offset as u64, buffer);
+                offset += block;
+            }
+            let Some(done) = queue.wait() else { break };
+            done.outcome?;
+            spare.push(done.buffer);
             let taken = at.elapsed().as_secs_f64();
-            if offset == 0 {
+            if std::mem::take(&mut is_first) {
                 first += taken
             } else {
                 rest += taken
             }
-            offset += length;
+            at = Instant::now();
         }
     }
     let count = names.len() as f64;

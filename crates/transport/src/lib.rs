@@ -12,6 +12,7 @@ mod error;
 mod record;
 mod server;
 mod spare;
+mod threads;
 mod tls;
 mod wire;
 
@@ -25,6 +26,7 @@ pub use server::{
     Together, Waits,
 };
 pub use spare::Spare;
+pub use threads::{ThreadScope, Threads};
 pub use tls::{
     Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError,
     certificate_identity, certificate_public_key, certificate_serial, certificate_times,

@@ -106,6 +106,8 @@ impl<D> Ahead<D> {
             Some(read) => state.slots[at].stage = Stage::Ready(read),
             None => drop(state.slots.remove(at)),
         }
+        // Whoever is woken wants the lock at once.
+        drop(state);
         self.changed.notify_all();
     }
 

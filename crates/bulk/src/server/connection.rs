@@ -4,11 +4,11 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, Scope};
 
 use nasd_capability::{CoveredData, Nonce, Way};
 use nasd_protocol::Status;
 use nasd_protocol::bulk::{Fields, Kind, Open, Options, PACKET_BYTES, Packet, PacketError, shown};
+use nasd_transport::ThreadScope;
 use nasd_types::{ByteRange, Protection};
 use thiserror::Error;
 
@@ -229,7 +229,7 @@ impl<B: Backend> Connection<'_, B> {
         first: &[ByteRange],
         answer: impl FnOnce(&Sender<'_>) -> io::Result<()>,
     ) -> Result<(), Ended> {
-        thread::scope(|scope| {
+        self.hands.threads().scope(|scope| {
             let _ending = Ending(&self.hands);
             self.plan(scope, first);
             answer(&self.sender)?;
@@ -239,7 +239,7 @@ impl<B: Backend> Connection<'_, B> {
 
     fn receive_all<'s, 'e>(
         &'s self,
-        scope: &'s Scope<'s, 'e>,
+        scope: &'s ThreadScope<'s, 'e>,
         guessing: &mut Guessing,
     ) -> Result<(), Ended> {
         let mut refused_in_a_row = 0;
@@ -292,7 +292,7 @@ impl<B: Backend> Connection<'_, B> {
     }
 
     /// Has these read ahead, and no others, by as many as can do something.
-    fn plan<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, wanted: &[ByteRange]) {
+    fn plan<'s, 'e>(&'s self, scope: &'s ThreadScope<'s, 'e>, wanted: &[ByteRange]) {
         for _ in 0..self.ahead.plan(wanted) {
             // What nobody reads ahead is read when it is asked for.
             if self.give(scope, Job::Ahead).is_some() {
@@ -302,15 +302,15 @@ impl<B: Backend> Connection<'_, B> {
     }
 
     /// Has a job done by another thread, at once; gives it back where there is none for it.
-    fn give<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) -> Option<Job<B>> {
+    fn give<'s, 'e>(&'s self, scope: &'s ThreadScope<'s, 'e>, job: Job<B>) -> Option<Job<B>> {
         let job = self.hands.offer(job)?;
         let Some(hand) = self.hands.one_more() else {
             return Some(job);
         };
         self.hands.begin(job);
         let work = || self.hands.work(hand, |job| self.do_job(job));
-        match thread::Builder::new().spawn_scoped(scope, work) {
-            Ok(_) => None,
+        match scope.run(work) {
+            Ok(()) => None,
             Err(error) => {
                 tracing::debug!(%error, "no thread beside the one that receives");
                 self.hands.take_back()
@@ -320,7 +320,11 @@ impl<B: Backend> Connection<'_, B> {
 
     /// The same if the next request has come already, or is likely to before this one is done; otherwise does
     /// it here.
-    fn give_or_do<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>, job: Job<B>) -> Result<(), Ended> {
+    fn give_or_do<'s, 'e>(
+        &'s self,
+        scope: &'s ThreadScope<'s, 'e>,
+        job: Job<B>,
+    ) -> Result<(), Ended> {
         let waiting = || rustix::io::ioctl_fionread(self.incoming.stream).unwrap_or(0);
         let under_way = self.incoming.under_way;
         // Before anybody could be done with it.
@@ -367,7 +371,7 @@ impl<B: Backend> Connection<'_, B> {
 
     fn take_read<'s, 'e>(
         &'s self,
-        scope: &'s Scope<'s, 'e>,
+        scope: &'s ThreadScope<'s, 'e>,
         guessing: &mut Guessing,
         asked: Asked<B>,
     ) -> Result<(), Ended> {
@@ -419,7 +423,7 @@ impl<B: Backend> Connection<'_, B> {
 
     fn take_write<'s, 'e>(
         &'s self,
-        scope: &'s Scope<'s, 'e>,
+        scope: &'s ThreadScope<'s, 'e>,
         asked: Asked<B>,
     ) -> Result<(), Ended> {
         let range = asked.range();

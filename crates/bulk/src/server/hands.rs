@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nasd_transport::Threads;
+
 /// Most of them at a time.
 pub(super) const MOST_HANDS: usize = 16;
 
@@ -17,6 +19,7 @@ const IDLE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5000 }
 pub(super) struct AllHands {
     count: Arc<AtomicUsize>,
     most: usize,
+    threads: Threads,
 }
 
 /// One of them, until this is dropped.
@@ -25,7 +28,7 @@ pub(super) struct Hand(Arc<AtomicUsize>);
 
 impl AllHands {
     pub(super) fn new(most: usize) -> AllHands {
-        AllHands { count: Arc::default(), most }
+        AllHands { count: Arc::default(), most, threads: Threads::new("nasd-bulk") }
     }
 
     fn one_more(&self) -> Option<Hand> {
@@ -81,6 +84,11 @@ impl<'a, J> Hands<'a, J> {
         state.jobs.push_back(job);
         self.changed.notify_one();
         None
+    }
+
+    /// Where they come from.
+    pub(super) fn threads(&self) -> &'a Threads {
+        &self.all.threads
     }
 
     /// One more, if there may be one, which is to [`work`](Self::work).

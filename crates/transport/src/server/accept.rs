@@ -18,6 +18,7 @@ use super::registry::{Closer, Place, Registry};
 use super::standing::{Knock, Strangers};
 use super::watch::Watch;
 use super::{Beside, BesideConnection, BesideSocket, Peer, ServerOptions, Service, Standing};
+use crate::threads::Threads;
 use crate::tls::TlsWire;
 use crate::wire::{Wire, deadline_after, prepare_socket, wait_unless_closed};
 use crate::{Identity, ServerTls};
@@ -66,6 +67,8 @@ struct Common {
     guests: Guests,
     watch: Arc<Watch>,
     lines: Arc<Lines>,
+    /// Of connections.
+    threads: Arc<Threads>,
 }
 
 impl Server {
@@ -102,6 +105,7 @@ impl Server {
                 guests: guests.clone(),
                 watch: Arc::clone(&watch),
                 lines: Arc::new(Lines::new()),
+                threads: Arc::new(Threads::new(&name)),
             }),
         };
         let thread = start_thread(&name, move || acceptor.run());
@@ -212,7 +216,7 @@ impl<S: Service> Acceptor<S> {
         };
         let service = Arc::clone(&self.service);
         let common = Arc::clone(&self.common);
-        let started = start_thread(&self.common.options.name, move || {
+        let started = self.common.threads.run(move || {
             serve(socket, address, knock, service, place, &common);
         });
         if let Err(error) = started {
@@ -271,7 +275,7 @@ fn serve<S: Service>(
         }
         drop(door);
     }
-    let Common { options, watch, lines, .. } = common;
+    let Common { options, watch, lines, threads, .. } = common;
     let socket = accepted.socket();
     let prepared = prepare_socket(socket, options.send_buffer_bytes, options.receive_buffer_bytes);
     if let Err(error) = prepared {
@@ -295,9 +299,9 @@ fn serve<S: Service>(
     common.guests.add(&identity, &wire);
     let peer = Peer { address, identity };
     let member = Arc::clone(&place.member);
-    let (watch, lines) = (Arc::clone(watch), Arc::clone(lines));
+    let (watch, shared) = (Arc::clone(watch), (Arc::clone(lines), Arc::clone(threads)));
     let connection =
-        Connection::new(service, Arc::clone(options), peer, wire, member, watch, lines);
+        Connection::new(service, Arc::clone(options), peer, wire, member, watch, shared);
     connection.run(Arc::new(place));
 }
 

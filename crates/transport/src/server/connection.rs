@@ -25,6 +25,7 @@ use super::watch::{Watch, Watched};
 use super::{Presence, ServerOptions};
 use crate::AcceptStatus;
 use crate::record::{Ahead, ReadError, RecordReader};
+use crate::threads::{STACK_BYTES, Threads};
 use crate::wire::{Patience, Wire, wait_unless_closed};
 
 /// A connection is watched until its turn was found in use so many times in a row. To ask for it anew costs
@@ -42,9 +43,6 @@ const LOOKS_AT_MOST: u32 = 64;
 
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
-
-/// Enough for any service here; the default of 2 MiB is only more to map.
-const STACK_BYTES: usize = 512 << 10;
 
 /// How far ahead a connection is read where many small calls come at once: peers that never read
 /// their replies hold no more of the server's memory than this each.
@@ -99,6 +97,7 @@ pub(super) struct Connection<S: Service> {
     member: Arc<Member>,
     watch: Arc<Watch>,
     lines: Arc<Lines>,
+    threads: Arc<Threads>,
 }
 
 /// How a leader's work ended.
@@ -117,7 +116,7 @@ impl<S: Service> Connection<S> {
         wire: Arc<Wire>,
         member: Arc<Member>,
         watch: Arc<Watch>,
-        lines: Arc<Lines>,
+        (lines, threads): (Arc<Lines>, Arc<Threads>),
     ) -> Arc<Self> {
         let lead = Lead {
             records: RecordReader::new(options.max_record_bytes, READ_AHEAD_BYTES),
@@ -147,6 +146,7 @@ impl<S: Service> Connection<S> {
             member,
             watch,
             lines,
+            threads,
         })
     }
 
@@ -228,7 +228,7 @@ impl<S: Service> Connection<S> {
         drop(turn);
         let connection = Arc::clone(self);
         let place = Arc::clone(place);
-        if let Err(error) = start_thread(&self.options.name, move || connection.run(place)) {
+        if let Err(error) = self.threads.run(move || connection.run(place)) {
             self.lines.write(Kind::System, || {
                 tracing::warn!(%error, "no thread for a follower: calls wait for one another");
             });
@@ -559,7 +559,7 @@ impl<S: Service> Watched for Connection<S> {
     }
 }
 
-/// A named thread with a small stack.
+/// A named thread with a small stack, for as long as the server runs.
 pub(super) fn start_thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use nasd_bulk_service::client::Opening;
@@ -21,6 +22,10 @@ use crate::workload::Bench;
 
 /// How the names of rows begin whose files are those of a directory.
 pub(in super::super) const OF_A_DIRECTORY: &str = "bulk-directory-";
+
+/// Within a second after its start a drive refuses the first request of each sender, which asks again (`docs/wire-protocol.md`):
+/// each open would be made twice, and what is to be told is how long one takes.
+const AFTER_START: Duration = Duration::from_millis(1200);
 
 /// Where files are.
 pub(super) enum Home<'b> {
@@ -59,7 +64,11 @@ impl<'b> Home<'b> {
     /// What is read next is in no memory.
     pub(super) fn forget(&self) -> Result<(), BenchError> {
         match self {
-            Home::Drive(bench) => bench.restart(),
+            Home::Drive(bench) => {
+                bench.restart()?;
+                thread::sleep(AFTER_START);
+                Ok(())
+            }
             // Its server passes the system's cache by.
             Home::Directory(_) => Ok(()),
         }
