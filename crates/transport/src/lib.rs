@@ -33,5 +33,7 @@ pub use tls::{
     first_certificate,
 };
 
+pub use wire::expect_much;
+
 // Whoever makes a call or runs a service names these.
 pub use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth, ReplyError};

@@ -7,6 +7,7 @@
 use std::cell::OnceCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -225,6 +226,35 @@ pub(crate) fn prepare_socket(
     Ok(())
 }
 
+/// Lets the other end send so many bytes at once from the beginning on, as far as the system's limit allows.
+///
+/// The system begins with room for 64 KiB, and makes more as they are taken, which takes several rounds of both ends. It
+/// goes on making more: a size that is set stays as it is otherwise, and a long way needs more than one can set. Where the
+/// system can't be told so (before Linux 5.16) all is left as it was.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn expect_much(socket: &TcpStream, bytes: usize) -> io::Result<()> {
+    if unlock_buffers(socket).is_err() {
+        return Ok(());
+    }
+    rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes)?;
+    unlock_buffers(socket)
+}
+
+/// Leaves it to the system how long a socket's buffers are.
+fn unlock_buffers(socket: &TcpStream) -> io::Result<()> {
+    let none: libc::c_int = 0;
+    let length = size_of_val(&none) as libc::socklen_t;
+    let value = (&raw const none).cast();
+    // SAFETY: the value is there for the call, and as long as is said.
+    let set = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BUF_LOCK, value, length)
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Connects and sets the options.
 pub(crate) fn connect_socket(
     address: SocketAddr,
@@ -343,6 +373,27 @@ mod tests {
     use super::*;
 
     /// Else the system would send the rest, however much later.
+    #[test]
+    fn who_expects_much_has_room_for_more_than_the_system_begins_with() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sent = |expects: bool| {
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            if expects {
+                expect_much(&socket, 2 << 20).unwrap();
+            }
+            let (mut other, _) = listener.accept().unwrap();
+            other.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+            let piece = [0; 32 << 10];
+            // Until both ends are full.
+            std::iter::from_fn(|| io::Write::write(&mut other, &piece).ok()).sum::<usize>()
+        };
+        let (usual, more) = (sent(false), sent(true));
+        if unlock_buffers(&TcpStream::connect(listener.local_addr().unwrap()).unwrap()).is_err() {
+            return eprintln!("the system (before Linux 5.16) can't be told so");
+        }
+        assert!(more > usual + (100 << 10), "{usual} {more}");
+    }
+
     #[test]
     fn what_was_not_sent_goes_with_a_connection_that_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,6 +8,7 @@ use nasd_capability::{CoveredData, DigestKeys, Nonce, NonceSource, Suite, Way};
 use nasd_client::Prepared;
 use nasd_protocol::Status;
 use nasd_protocol::bulk::{Asked, Fields, Kind, Open, PACKET_BYTES, Packet, Seal, shown};
+use nasd_transport::expect_much;
 use nasd_types::{Protection, Timestamp};
 
 use super::error::Failure;
@@ -16,6 +17,9 @@ use crate::server::{receive_into, send_all};
 
 /// How long a connection may be silent while something is asked of it.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// Bytes that a server may send before any of them was taken.
+const RECEIVED_AT_ONCE: usize = 2 << 20;
 
 /// How far a server's clock may be from this host's for it to be believed without proof: who could make clients stamp requests
 /// with a time to come could keep these, and send them then.
@@ -150,6 +154,7 @@ impl Connection {
         };
         let stream = connect(&opening.address, timeout)?;
         stream.set_nodelay(true)?;
+        expect_much(&stream, RECEIVED_AT_ONCE)?;
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;
         // What was not received yet goes with a connection that is given up.

@@ -1,5 +1,5 @@
-//! The threads of a connection besides the one that receives: they start when they are needed, and end when they are not for a
-//! while.
+//! The threads of a connection besides the one that receives: they come when they are needed, and go when they are not for a
+//! while, to be another connection's.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use nasd_transport::Threads;
 /// Most of them at a time.
 pub(super) const MOST_HANDS: usize = 16;
 
-/// How long one waits for something to do before it ends: others may have it then.
+/// How long one waits for something to do before it goes: others may have it then.
 const IDLE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5000 });
 
 /// Those of all connections of a server.

@@ -24,6 +24,10 @@ use crate::{BenchError, Row};
 const BLOCK: usize = 3 * MIB / 2;
 /// The same of short files: what has come is on its way while the next is read.
 const SHORT_BLOCK: usize = MIB / 2;
+/// Requests of the large file: one after the other.
+const ONE_BY_ONE: (usize, usize) = (BLOCK, 1);
+/// Reads in flight of files of several sizes: the next request is there when a block was sent.
+const BY_SIZE_DEPTH: usize = 2;
 /// Files from this length on are not short.
 const LONG_BYTES: u64 = 100_000_000;
 /// Each of these has its place in the file in front.
@@ -88,17 +92,32 @@ fn waited_for(queue: &mut Queue<'_, Vec<u8>>) -> Result<Option<Vec<u8>>, BenchEr
     Ok(Some(done.buffer))
 }
 
-/// Reads a part from its first byte to its last, one request after the other; from before the open on, in seconds.
-fn read(made: &Made<'_>, (from, to): (u64, u64), block: usize) -> Result<f64, BenchError> {
+/// Reads a part from its first byte to its last, so many blocks of a length under way; from before the open on, in seconds.
+fn read(
+    made: &Made<'_>,
+    (from, to): (u64, u64),
+    (block, depth): (usize, usize),
+) -> Result<f64, BenchError> {
     // Not of zeros, which take memory only when something is received into them.
-    let mut buffer = vec![1; block];
+    let mut spare: Vec<Vec<u8>> = (0..depth).map(|_| vec![1; block]).collect();
     let begun = Instant::now();
     let file = BulkFile::open(made.opening(Options::READ, block as u64)?).map_err(failed)?;
-    let mut offset = from;
-    while offset < to {
-        let length = file.read_at(&mut buffer, offset).map_err(failed)?;
-        check(&buffer[..length], offset)?;
-        offset += length as u64;
+    let (mut queue, mut offset) = (file.queue::<Vec<u8>>(), from);
+    loop {
+        while offset < to
+            && let Some(buffer) = spare.pop()
+        {
+            queue.read(offset, buffer);
+            offset += block as u64;
+        }
+        let Some(done) = queue.wait() else { break };
+        let length = done.outcome.map_err(failed)?;
+        let wanted = (file.size_at_open() - done.offset).min(block as u64);
+        check(&done.buffer[..length], done.offset)?;
+        if length as u64 != wanted {
+            return Err(BenchError::WrongData { offset: done.offset + length as u64 });
+        }
+        spare.push(done.buffer);
     }
     Ok(begun.elapsed().as_secs_f64())
 }
@@ -157,7 +176,7 @@ pub(super) fn cold_read(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError
         || least(&file, "read"),
         || {
             home.forget()?;
-            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES), BLOCK)? / 1e6)
+            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES), ONE_BY_ONE)? / 1e6)
         },
     )
 }
@@ -193,14 +212,14 @@ pub(super) fn several(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
             home.forget()?;
-            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES), BLOCK)? / 1e6)
+            Ok(FILE_BYTES as f64 / read(made, (0, FILE_BYTES), ONE_BY_ONE)? / 1e6)
         },
         || {
             home.forget()?;
             let begun = Instant::now();
             in_parallel(clients as usize, |client| {
                 let from = client as u64 * part;
-                read(made, (from, (from + part).min(FILE_BYTES)), BLOCK).map(drop)
+                read(made, (from, (from + part).min(FILE_BYTES)), ONE_BY_ONE).map(drop)
             })?;
             Ok(FILE_BYTES as f64 / begun.elapsed().as_secs_f64() / 1e6)
         },
@@ -222,13 +241,13 @@ pub(super) fn by_size(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
             home.forget()?;
-            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES), BLOCK)? / 1e6)
+            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES), (BLOCK, BY_SIZE_DEPTH))? / 1e6)
         },
         || {
             home.forget()?;
             let mut seconds = 0.0;
             for file in &files {
-                seconds += read(file, (0, bytes), block)?;
+                seconds += read(file, (0, bytes), (block, BY_SIZE_DEPTH))?;
             }
             Ok((count * bytes) as f64 / seconds / 1e6)
         },
