@@ -318,6 +318,10 @@ impl Backend for Drive {
         Some(ObjectBlock { _ahead: Some(share), ..block })
     }
 
+    fn expect(&self, file: &OpenObject, range: ByteRange) {
+        self.store.find_blocks(&file.located, range);
+    }
+
     fn is_current(&self, file: &OpenObject, block: &ObjectBlock) -> bool {
         file.located.data_version() == Some(block.version)
     }

@@ -87,6 +87,21 @@ impl Store {
         self.read_object(&found.0, &[range], Keep::Past)
     }
 
+    /// Has it in memory where the blocks of `range` are, and their checksums, as they will be read soon.
+    pub fn find_blocks(&self, found: &Located, range: ByteRange) {
+        let Located(object) = found;
+        let body = object.read();
+        if body.removed || range.is_empty() {
+            return;
+        }
+        let (from, to) =
+            (range.offset / BLOCK_BYTES as u64, range.end().div_ceil(BLOCK_BYTES as u64));
+        // Whoever reads them is told of what is wrong.
+        if let Err(error) = self.source(object, &body, from, to) {
+            tracing::debug!(%error, object = %object.name, "its blocks are not found");
+        }
+    }
+
     /// Reads what `range` has in common with the object.
     pub fn read(&self, name: ObjectName, range: ByteRange) -> Result<ReadData, StoreError> {
         Ok(self.read_object(&self.object(name)?, &[range], Keep::Cached)?.0)

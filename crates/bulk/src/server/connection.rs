@@ -233,6 +233,11 @@ impl<B: Backend> Connection<'_, B> {
             let _ending = Ending(&self.hands);
             self.plan(scope, first);
             answer(&self.sender)?;
+            // Nothing else comes before the first of these has been read.
+            if let [begin, .., end] = first {
+                let length = end.end() - begin.offset;
+                self.backend.expect(&self.file, ByteRange::new(begin.offset, length));
+            }
             self.receive_all(scope, &mut guessing)
         })
     }

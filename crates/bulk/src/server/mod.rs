@@ -110,6 +110,9 @@ pub trait Backend: Send + Sync + 'static {
         self.read(file, range).ok()
     }
 
+    /// A range will be read soon, or parts of it: what takes time and little memory may be done before.
+    fn expect(&self, _file: &Self::File, _range: ByteRange) {}
+
     /// Whether what was read some time ago is what would be read now.
     fn is_current(&self, file: &Self::File, block: &Self::Block) -> bool;
 
