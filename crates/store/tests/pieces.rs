@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use nasd_store::Store;
+use nasd_store::{OpenOptions, Store};
 use nasd_types::{ByteRange, ObjectName};
 
 const CAPACITY: u64 = 64 << 20;
@@ -82,4 +82,39 @@ fn readers_of_many_pieces_do_not_starve_each_other() {
         }
     });
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+/// Who finds blocks beforehand reads for himself what others need not read then, and nothing comes of it otherwise.
+#[test]
+fn blocks_that_were_found_are_read_by_fewer_requests() {
+    const MIB: u64 = 1 << 20;
+    const METADATA: usize = 32 << 10;
+    let (device, store) = faulty_store(128 * MIB, &small_cache(256));
+    let object = create(&store, P1);
+    for index in 0..48 {
+        write(&store, object, index * MIB, &vec![index as u8 + 1; MIB as usize]).unwrap();
+    }
+    store.flush_all().unwrap();
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    let requests = |finds: bool| {
+        let options = OpenOptions { metadata_cache_bytes: METADATA, ..small_cache(256) };
+        let store = open(device.clone(), &options);
+        let located = store.locate(object).unwrap().unwrap();
+        if finds {
+            store.find_blocks(&located, ByteRange::new(MIB, 8 * MIB));
+        }
+        let before = device.reads();
+        for index in 1..9 {
+            let (read, _) = store.read_past(&located, ByteRange::new(index * MIB, MIB)).unwrap();
+            assert!(read.to_vec().iter().all(|byte| u64::from(*byte) == index + 1));
+        }
+        let requests = device.reads() - before;
+        // Not durable: the next one has it again.
+        store.remove(object).unwrap();
+        store.find_blocks(&located, ByteRange::new(0, MIB));
+        requests
+    };
+    let (cold, found) = (requests(false), requests(true));
+    assert!(found < cold, "{found} {cold}");
 }
