@@ -350,9 +350,12 @@ mod tests {
         let threads = Threads::that_wait_for("test", Duration::from_micros(50));
         let count = AtomicUsize::new(0);
         threads.scope(|scope| {
-            for job in 0..2000 {
-                scope.run(|| drop(count.fetch_add(1, Ordering::Relaxed))).unwrap();
-                thread::sleep(Duration::from_micros(job % 120));
+            for number in 0..2000 {
+                let job = || {
+                    count.fetch_add(1, Ordering::Relaxed);
+                };
+                scope.run(job).unwrap();
+                thread::sleep(Duration::from_micros(number % 120));
             }
         });
         assert_eq!(count.into_inner(), 2000);
