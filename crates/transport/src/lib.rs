@@ -26,14 +26,14 @@ pub use server::{
     Together, Waits,
 };
 pub use spare::Spare;
-pub use threads::{ThreadScope, Threads};
+pub use threads::{ThreadScope, Threads, job_of_thread};
 pub use tls::{
     Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError,
     certificate_identity, certificate_public_key, certificate_serial, certificate_times,
     first_certificate,
 };
 
-pub use wire::expect_much;
+pub use wire::connect_expecting;
 
 // Whoever makes a call or runs a service names these.
 pub use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth, ReplyError};

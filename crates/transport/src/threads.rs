@@ -4,10 +4,12 @@
 //! meanwhile, as all share one address space. That is much beside a connection that lives for three.
 //! Nobody waits for a thread here: who finds none that has nothing to do gets a new one.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -22,6 +24,20 @@ const IDLE: Duration = Duration::from_secs(10);
 const MOST_IDLE: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Jobs that were begun, of all [`Threads`].
+static JOBS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The number of the one that this thread does; 0 is none.
+    static JOB: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A number of what the calling thread does now, which nothing else has that is done by [`Threads`] of this process: that of a
+/// connection's first thread is as good as the connection's. Nothing where it is another thread.
+pub fn job_of_thread() -> Option<u64> {
+    Some(JOB.get()).filter(|job| *job > 0)
+}
 
 /// See the module. When this is dropped those that have nothing to do end, and the others when they are done.
 pub struct Threads {
@@ -109,8 +125,8 @@ impl Threads {
         thread.spawn(move || shared.work(job)).map(drop)
     }
 
-    /// The same for what borrows from the caller: all that is run in the scope has ended when this returns, as in
-    /// [`std::thread::scope`].
+    /// The same for what borrows from the caller: all that is run in the scope has ended when this returns. Unlike
+    /// those of [`std::thread::scope`], panics of what is run in it end there.
     pub fn scope<'e, T>(&'e self, body: impl for<'s> FnOnce(&'s ThreadScope<'s, 'e>) -> T) -> T {
         let scope = ThreadScope {
             threads: self,
@@ -140,7 +156,8 @@ impl Shared {
         let mut next = Some(first);
         while let Some(job) = next {
             // The system has told of the panic; whoever waits for what the job was to do hears of it by what it drops.
-            let _told = catch_unwind(AssertUnwindSafe(job));
+            JOB.set(1 + JOBS.fetch_add(1, Ordering::Relaxed));
+            drop(catch_unwind(AssertUnwindSafe(job)));
             next = self.next();
         }
     }
@@ -198,18 +215,29 @@ impl<'s> ThreadScope<'s, '_> {
     pub fn run(&'s self, job: impl FnOnce() + Send + 's) -> io::Result<()> {
         let running = self.running.one_more();
         let job: Box<dyn FnOnce() + Send + 's> = Box::new(job);
-        // SAFETY: only the lifetime differs. The job, and what it borrows, is gone when `running` is dropped: it is dropped
-        // behind the job below, also where that panics, and where there is no thread. `scope` does not return, and does not
-        // let a panic out, before that has happened, and what is borrowed for 's outlives the call of `scope`.
+        // SAFETY: only the lifetime differs. The job, and what it borrows, is gone before its `One` is dropped, however it ends
+        // (`Counted`). `scope` does not return, and does not let a panic out, before that has happened, and what is borrowed
+        // for 's outlives the call of `scope`.
         let job: Job = unsafe {
             std::mem::transmute::<Box<dyn FnOnce() + Send + 's>, Box<dyn FnOnce() + Send + 'static>>(
                 job,
             )
         };
-        self.threads.run_boxed(Box::new(move || {
-            let _running = running;
-            job();
-        }))
+        let counted = Counted { job, _running: running };
+        self.threads.run_boxed(Box::new(move || counted.run()))
+    }
+}
+
+/// A job of a scope. Fields are dropped in this order: if it is never run, too, the job is gone first.
+struct Counted {
+    job: Job,
+    _running: One,
+}
+
+impl Counted {
+    fn run(self) {
+        let Counted { job, _running } = self;
+        job();
     }
 }
 
@@ -230,8 +258,10 @@ impl Running {
     }
 
     fn wait_for_all(&self) {
-        let count = lock(&self.count);
-        drop(self.changed.wait_while(count, |count| *count > 0));
+        let mut count = lock(&self.count);
+        while *count > 0 {
+            count = self.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -247,7 +277,7 @@ impl Drop for One {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc;
     use std::thread::ThreadId;
     use std::time::Instant;
@@ -279,6 +309,21 @@ mod tests {
         threads.run(|| panic!("a panic of a test")).unwrap();
         wait_until_idle(&threads, 1);
         assert_eq!(next_one(&threads), first, "a panic ends no thread");
+    }
+
+    #[test]
+    fn each_job_has_a_number_of_its_own() {
+        assert_eq!(job_of_thread(), None);
+        let threads = Threads::new("test");
+        let (tell, told) = mpsc::channel();
+        for _ in 0..3 {
+            let tell = tell.clone();
+            threads.run(move || tell.send(job_of_thread()).unwrap()).unwrap();
+            wait_until_idle(&threads, 1);
+        }
+        let mut numbers: Vec<u64> = told.try_iter().map(Option::unwrap).collect();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 3);
     }
 
     #[test]

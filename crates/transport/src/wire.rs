@@ -11,8 +11,10 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags,
+    SocketType, recv, recvmsg, send, sendmsg,
 };
 
 use crate::tls::TlsWire;
@@ -226,21 +228,54 @@ pub(crate) fn prepare_socket(
     Ok(())
 }
 
-/// Lets the other end send so many bytes at once from the beginning on, as far as the system's limit allows.
+/// Connects, and lets the other end send so many bytes at once from the beginning on, as far as the system's limit allows.
 ///
 /// The system begins with room for 64 KiB, and makes more as they are taken, which takes several rounds of both ends. It
 /// goes on making more: a size that is set stays as it is otherwise, and a long way needs more than one can set. Where the
-/// system can't be told so (before Linux 5.16) all is left as it was.
+/// system can't be told so (older Linux) all is left as it was.
 ///
 /// # Errors
 ///
-/// What the system says.
-pub fn expect_much(socket: &TcpStream, bytes: usize) -> io::Result<()> {
-    if unlock_buffers(socket).is_err() {
-        return Ok(());
+/// What the system says; [`io::ErrorKind::TimedOut`] if it takes longer than `timeout`.
+pub fn connect_expecting(
+    address: &SocketAddr,
+    bytes: usize,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket = TcpStream::from(socket);
+    // Before it connects: how far the window may grow is decided then.
+    if unlock_buffers(&socket).is_ok() {
+        // Twice as many as are of use, as the system counts its own part too.
+        if rustix::net::sockopt::socket_recv_buffer_size(&socket)? < 2 * bytes {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+        }
+        unlock_buffers(&socket)?;
     }
-    rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes)?;
-    unlock_buffers(socket)
+    socket.set_nonblocking(true)?;
+    match rustix::net::connect(&socket, address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => wait_until_connected(&socket, timeout)?,
+        Err(error) => return Err(error.into()),
+    }
+    socket.set_nonblocking(false)?;
+    Ok(socket)
+}
+
+fn wait_until_connected(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
+    let deadline = deadline_after(timeout);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let patience = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&patience)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return socket.take_error()?.map_or(Ok(()), Err),
+            // A signal of the program's.
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Leaves it to the system how long a socket's buffers are.
@@ -372,15 +407,15 @@ mod tests {
 
     use super::*;
 
-    /// Else the system would send the rest, however much later.
     #[test]
     fn who_expects_much_has_room_for_more_than_the_system_begins_with() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
         let sent = |expects: bool| {
-            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            if expects {
-                expect_much(&socket, 2 << 20).unwrap();
-            }
+            let _socket = match expects {
+                true => connect_expecting(&address, 2 << 20, TICK).unwrap(),
+                false => TcpStream::connect(address).unwrap(),
+            };
             let (mut other, _) = listener.accept().unwrap();
             other.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
             let piece = [0; 32 << 10];
@@ -388,12 +423,13 @@ mod tests {
             std::iter::from_fn(|| io::Write::write(&mut other, &piece).ok()).sum::<usize>()
         };
         let (usual, more) = (sent(false), sent(true));
-        if unlock_buffers(&TcpStream::connect(listener.local_addr().unwrap()).unwrap()).is_err() {
-            return eprintln!("the system (before Linux 5.16) can't be told so");
+        if unlock_buffers(&TcpStream::connect(address).unwrap()).is_err() {
+            return eprintln!("this system can't be told so");
         }
         assert!(more > usual + (100 << 10), "{usual} {more}");
     }
 
+    /// Else the system would send the rest, however much later.
     #[test]
     fn what_was_not_sent_goes_with_a_connection_that_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

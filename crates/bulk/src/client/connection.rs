@@ -8,7 +8,7 @@ use nasd_capability::{CoveredData, DigestKeys, Nonce, NonceSource, Suite, Way};
 use nasd_client::Prepared;
 use nasd_protocol::Status;
 use nasd_protocol::bulk::{Asked, Fields, Kind, Open, PACKET_BYTES, Packet, Seal, shown};
-use nasd_transport::expect_much;
+use nasd_transport::connect_expecting;
 use nasd_types::{Protection, Timestamp};
 
 use super::error::Failure;
@@ -154,7 +154,6 @@ impl Connection {
         };
         let stream = connect(&opening.address, timeout)?;
         stream.set_nodelay(true)?;
-        expect_much(&stream, RECEIVED_AT_ONCE)?;
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;
         // What was not received yet goes with a connection that is given up.
@@ -322,7 +321,7 @@ impl Connection {
 fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        match connect_expecting(&address, RECEIVED_AT_ONCE, timeout) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

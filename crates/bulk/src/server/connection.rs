@@ -27,6 +27,9 @@ const MOST_REFUSALS: u32 = 1024;
 /// one can be received.
 const LONG_WRITE_BYTES: u64 = 256 << 10;
 
+/// So much of a file is told to be read soon at its open: not more, as whoever asks meanwhile waits.
+const EXPECTED_BYTES: u64 = 4 << 20;
+
 /// Why a connection has ended, other than by its client's wish.
 #[derive(Debug, Error)]
 pub enum Ended {
@@ -233,10 +236,9 @@ impl<B: Backend> Connection<'_, B> {
             let _ending = Ending(&self.hands);
             self.plan(scope, first);
             answer(&self.sender)?;
-            // Nothing else comes before the first of these has been read.
-            if let [begin, .., end] = first {
-                let length = end.end() - begin.offset;
-                self.backend.expect(&self.file, ByteRange::new(begin.offset, length));
+            // As a rule nothing else comes before the first of these has been read.
+            if let [_, second, ..] = first {
+                self.backend.expect(&self.file, ByteRange::new(second.offset, EXPECTED_BYTES));
             }
             self.receive_all(scope, &mut guessing)
         })

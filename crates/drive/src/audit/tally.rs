@@ -168,17 +168,22 @@ impl Shard {
     }
 }
 
-/// The shard of the calling thread: threads take them in turn.
+/// The shard of the calling thread: connections take them in turn, and threads that are of none.
 fn shard_of_thread() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    static DRAWN: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+        /// For which connection it was drawn.
+        static SHARD: Cell<(Option<u64>, usize)> = const { Cell::new((None, usize::MAX)) };
     }
-    SHARD.with(|shard| {
-        if shard.get() == usize::MAX {
-            shard.set(THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS);
+    let job = nasd_transport::job_of_thread();
+    SHARD.with(|known| {
+        let (of, shard) = known.get();
+        if of == job && shard != usize::MAX {
+            return shard;
         }
-        shard.get()
+        let shard = DRAWN.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        known.set((job, shard));
+        shard
     })
 }
 
