@@ -23,7 +23,7 @@ use crate::workload::Bench;
 /// How the names of rows begin whose files are those of a directory.
 pub(in super::super) const OF_A_DIRECTORY: &str = "bulk-directory-";
 
-/// Within a second after its start a drive refuses the first request of each sender, which asks again (`docs/wire-protocol.md`):
+/// Within a second after its start a drive refuses the first request of each sender, which asks again (`NonceWindow` in `nasd-capability`):
 /// each open would be made twice, and what is to be told is how long one takes.
 const AFTER_START: Duration = Duration::from_millis(1200);
 
