@@ -79,6 +79,8 @@ pub(crate) struct Flushing {
     pub(crate) clears: Clears,
     /// Blocks may be compressed.
     pub(crate) packing: bool,
+    /// The contents go into the tree, and no block is written.
+    pub(crate) small: bool,
 }
 
 impl Writing {
@@ -104,6 +106,11 @@ impl Writing {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.flushes.is_empty()
+    }
+
+    /// Blocks that replace nothing on the medium, and for which there will be some.
+    fn placed(&self) -> u64 {
+        self.flushes.iter().filter(|flush| !flush.small).map(|flush| flush.fresh).sum()
     }
 
     /// Whether any of the flushes may compress blocks.
@@ -229,6 +236,12 @@ impl Body {
         self
     }
 
+    /// Whether the contents, as they are now, go into the tree rather than into blocks.
+    pub(crate) fn goes_into_tree(&self) -> bool {
+        (1..=SMALL_BYTES_MAX as u64).contains(&self.record.logical_size)
+            && self.mapped_end.min(self.clears.end()) == 0
+    }
+
     /// What the object has to be charged if `fresh` more blocks became fresh.
     pub(crate) fn charge_with(&self, fresh: u64) -> u64 {
         let blocks = self.record.blocks_used + self.fresh + self.writing.fresh + fresh;
@@ -271,10 +284,9 @@ impl Body {
     /// with its family.
     pub(crate) fn attributes(&self, shared: u64) -> Attributes {
         let record = &self.record;
-        // Contents that go into the tree take no blocks, unless the object has become too long for that since.
-        let is_small = self.small && record.logical_size <= SMALL_BYTES_MAX as u64;
-        let writing = if is_small { 0 } else { self.writing.fresh };
-        let blocks_used = record.blocks_used + self.fresh + writing;
+        // Contents that go into the tree take no blocks.
+        let dirty = if self.goes_into_tree() { 0 } else { self.fresh };
+        let blocks_used = record.blocks_used + dirty + self.writing.placed();
         let allocated = record.blocks_reserved.max(blocks_used);
         let blocks_used = blocks_used + shared;
         Attributes {

@@ -277,9 +277,11 @@ impl Store {
         for (part, states) in parts() {
             let newly_dirty = newly_dirty(&part, states);
             let mapped = mapped_blocks(part.number, &extents);
+            // What is being written as small contents has no block that could be replaced.
+            let placed = if body.small { 0 } else { states.writing };
             plans.push(Plan {
                 edges: self.edges(object, body, &part)?,
-                fresh: newly_dirty & !states.writing & !mapped,
+                fresh: newly_dirty & !placed & !mapped,
                 newly_dirty: u64::from(newly_dirty.count_ones()),
                 part,
             });

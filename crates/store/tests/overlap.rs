@@ -623,3 +623,44 @@ fn what_several_threads_have_flushed_outlives_a_power_cut() {
     let seeds = std::env::var_os("NASD_LONG_TESTS").map_or(60, |_| 2000);
     (0..seeds).for_each(work_until_cut);
 }
+
+/// The blocks that an object takes, as far as it has them, or will have without another write.
+fn blocks(store: &Store, name: ObjectName) -> u64 {
+    store.getattr(name).unwrap().blocks_used
+}
+
+#[test]
+fn an_object_that_outgrows_the_tree_while_it_goes_there_counts_for_all_its_blocks() {
+    const ALL: u64 = (LONG as u64 + 4).div_ceil(4096);
+    for is_taken_again in [false, true] {
+        let (gate, store, [other, _]) = prepared();
+        let name = create(&store, P1);
+        write(&store, name, 0, b"head").unwrap();
+        assert_eq!(blocks(&store, name), 0, "it will go into the tree");
+        // A flush without data to write lets no other one take anything.
+        fill(&store, other, 2);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| store.flush(&[name, other]));
+            gate.wait_until(|state| state.entries == 1);
+            assert_eq!(blocks(&store, name), 0);
+            write(&store, name, 4, &[2; LONG]).unwrap();
+            assert_eq!(blocks(&store, name), ALL);
+            let later = is_taken_again.then(|| {
+                let before = gate.state.lock().unwrap().others;
+                let later = scope.spawn(|| store.flush(&[name]));
+                gate.wait_until(|state| state.others > before);
+                assert_eq!(blocks(&store, name), ALL);
+                later
+            });
+            gate.change(|state| state.holds = false);
+            first.join().unwrap().unwrap();
+            later.into_iter().for_each(|later| later.join().unwrap().unwrap());
+        });
+        assert_eq!(blocks(&store, name), ALL);
+        store.checkpoint().unwrap();
+        assert_eq!(blocks(&store, name), ALL, "the tree has what the first flush took");
+        store.flush_all().unwrap();
+        store.checkpoint().unwrap();
+        assert_eq!(blocks(&store, name), ALL);
+    }
+}

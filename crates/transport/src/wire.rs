@@ -7,14 +7,13 @@
 use std::cell::OnceCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags,
-    SocketType, recv, recvmsg, send, sendmsg,
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send, sendmsg,
 };
 
 use crate::tls::TlsWire;
@@ -242,9 +241,7 @@ pub fn connect_expecting(
     bytes: usize,
     timeout: Duration,
 ) -> io::Result<TcpStream> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let socket = TcpStream::from(socket);
+    let socket = new_socket(address)?;
     // Before it connects: how far the window may grow is decided then.
     if unlock_buffers(&socket).is_ok() {
         // Twice as many as are of use, as the system counts its own part too.
@@ -261,6 +258,19 @@ pub fn connect_expecting(
     }
     socket.set_nonblocking(false)?;
     Ok(socket)
+}
+
+/// A socket by the C library's `socket`, as std makes them: a program that has put something before that, as the preload library
+/// has, is to know of every one.
+fn new_socket(address: &SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: it takes no memory.
+    let socket = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just made, and nobody else has it.
+    Ok(TcpStream::from(unsafe { OwnedFd::from_raw_fd(socket) }))
 }
 
 fn wait_until_connected(socket: &TcpStream, timeout: Duration) -> io::Result<()> {

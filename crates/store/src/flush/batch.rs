@@ -225,7 +225,9 @@ impl Store {
             Small::Keep | Small::Drop => compression,
         };
         let packing = compression != Compression::None && !frames.is_empty();
-        body.writing.push(Flushing { fresh, clears: clears.clone(), packing });
+        let goes_into_tree = matches!(small, Small::Put(_));
+        let taken = Flushing { fresh, clears: clears.clone(), packing, small: goes_into_tree };
+        body.writing.push(taken);
         Some(Taken {
             object: object.clone(),
             record: body.record.clone(),
