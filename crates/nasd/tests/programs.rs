@@ -7,8 +7,12 @@ mod support;
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
-use support::{CellOptions, TestCell, finish, scratch, shell, text};
+use support::{CellOptions, PATIENCE, TestCell, finish_within, scratch, shell_within, text};
+
+/// Each of these is many tests, and they share the machine with each other.
+const LONG: Duration = Duration::from_secs(10 * PATIENCE.as_secs());
 
 /// Makes a database with checksums as `$1/pg`, uses it from several sides, ends it as a crash would, and has
 /// PostgreSQL check what is there afterwards. It must not be run as root.
@@ -37,7 +41,7 @@ setpriv --reuid nobody --regid nogroup --clear-groups env HOME="$1/pg" PATH="$PA
 fn postgresql_keeps_its_database() {
     let cell = TestCell::start(&CellOptions::default());
     cell.let_everybody_in();
-    shell(POSTGRESQL, &[&cell.mountpoint()]);
+    shell_within(LONG, POSTGRESQL, &[&cell.mountpoint()]);
 }
 
 /// Those of CPython's tests that are about files. `test_largefile`, which writes 2.5 GB, and
@@ -60,8 +64,11 @@ fn the_file_tests_of_cpython_pass() {
     let cell = TestCell::start(&CellOptions::default());
     cell.let_everybody_in();
     let mut command = Command::new("python3");
-    command.args(["-m", "test", "-q", "--tempdir"]).arg(cell.path("python"));
-    let output = finish({
+    // One that hangs says where.
+    let patience = PATIENCE.as_secs().to_string();
+    command.args(["-m", "test", "-q", "--timeout", &patience]);
+    command.arg("--tempdir").arg(cell.path("python"));
+    let output = finish_within(LONG, {
         fs::create_dir(cell.path("python")).unwrap();
         command.args(CPYTHON).env("TMPDIR", cell.path("python"));
         command
@@ -84,13 +91,13 @@ fn the_file_tests_of_go_pass() {
     let build = "export GOFLAGS=-mod=mod HOME=\"$1\" GOCACHE=\"$1/cache\"
          cd \"$(go env GOROOT)/src/os\"
          go test -c -o \"$1/os.test\" os";
-    shell(build, &[scratch.path()]);
+    shell_within(LONG, build, &[scratch.path()]);
     let line = format!(
         "export GOFLAGS=-mod=mod HOME=\"$2\" GOCACHE=\"$2/cache\"
          cd \"$(go env GOROOT)/src/os\"
          tests=$(\"$2/os.test\" -test.list '^Test' | grep -Ev '{NOT_OF_FILES}' | paste -sd '|')
          TMPDIR=$1 \"$2/os.test\" -test.run \"^($tests)\\$\" 2>&1"
     );
-    let told = shell(&line, &[&cell.path("go"), scratch.path()]);
+    let told = shell_within(LONG, &line, &[&cell.path("go"), scratch.path()]);
     assert!(told.contains("PASS"), "{told}");
 }

@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything: a hang must fail a test, not stop the suite.
@@ -313,14 +314,19 @@ fn is_dead(pid: u32) -> bool {
 
 /// Waits for a child, but not for ever.
 pub fn wait_for_exit(child: &mut Child) -> std::process::ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let exited = exit_within(child, PATIENCE);
+    exited.unwrap_or_else(|| panic!("process {} does not end", child.id()))
+}
+
+fn exit_within(child: &mut Child, patience: Duration) -> Option<std::process::ExitStatus> {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
         if let Some(status) = child.try_wait().unwrap() {
-            return status;
+            return Some(status);
         }
-        assert!(Instant::now() < deadline, "process {} does not end", child.id());
         std::thread::sleep(Duration::from_millis(10));
     }
+    None
 }
 
 /// Waits until something is true, but not for ever.
@@ -333,21 +339,54 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Runs a command to its end, but not for ever.
-pub fn finish(mut command: Command) -> Output {
+pub fn finish(command: Command) -> Output {
+    finish_within(PATIENCE, command)
+}
+
+/// The same for what takes longer. What does not end in time is killed, and what it has told until then is shown.
+pub fn finish_within(patience: Duration, mut command: Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let errors = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        err.read_to_end(&mut bytes).unwrap();
-        bytes
+    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let (output, errors) = (collect(out), collect(err));
+    let Some(status) = exit_within(&mut child, patience) else {
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        // Children of its own may have the pipes still.
+        std::thread::sleep(Duration::from_secs(1));
+        let told = [output, errors].map(|told| std::mem::take(&mut *told.bytes.lock().unwrap()));
+        let [stdout, stderr] = told;
+        let told = text(&Output { status, stdout, stderr });
+        panic!("process {} does not end in {patience:?}: {told}", child.id());
+    };
+    Output { status, stdout: output.all(), stderr: errors.all() }
+}
+
+/// What somebody tells, as far as it has come.
+struct Told {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: std::thread::JoinHandle<()>,
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> Told {
+    let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let told = Arc::clone(&bytes);
+    let reader = std::thread::spawn(move || {
+        let mut part = [0; 4096];
+        loop {
+            match from.read(&mut part).unwrap() {
+                0 => return,
+                count => told.lock().unwrap().extend_from_slice(&part[..count]),
+            }
+        }
     });
-    let output = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        out.read_to_end(&mut bytes).unwrap();
-        bytes
-    });
-    let status = wait_for_exit(&mut child);
-    Output { status, stdout: output.join().unwrap(), stderr: errors.join().unwrap() }
+    Told { bytes, reader }
+}
+
+impl Told {
+    fn all(self) -> Vec<u8> {
+        self.reader.join().unwrap();
+        std::mem::take(&mut *self.bytes.lock().unwrap())
+    }
 }
 
 /// Runs a command to its end with `input` on its standard input.
@@ -362,18 +401,27 @@ pub fn feed(mut command: Command, input: &[u8]) -> Output {
 
 /// Runs a command that must succeed, and gives what it printed.
 pub fn run(program: &str, arguments: &[&OsStr]) -> String {
+    run_within(PATIENCE, program, arguments)
+}
+
+fn run_within(patience: Duration, program: &str, arguments: &[&OsStr]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
-    let output = finish(command);
+    let output = finish_within(patience, command);
     assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// A shell line that must succeed; `$1`, `$2` and so on are the paths.
 pub fn shell(line: &str, paths: &[&Path]) -> String {
+    shell_within(PATIENCE, line, paths)
+}
+
+/// The same for what takes longer.
+pub fn shell_within(patience: Duration, line: &str, paths: &[&Path]) -> String {
     let mut arguments: Vec<&OsStr> = vec!["-ec".as_ref(), line.as_ref(), "sh".as_ref()];
     arguments.extend(paths.iter().map(|path| path.as_os_str()));
-    run("sh", &arguments)
+    run_within(patience, "sh", &arguments)
 }
 
 /// Makes a tree durable: each file and directory of it.
