@@ -64,8 +64,8 @@ pub(crate) struct Body {
 /// What flushes have taken of an object and the tree does not have yet.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
-    /// Blocks that replace nothing on the medium.
-    pub(crate) fresh: u64,
+    /// Blocks that replace nothing on the medium, and for which there will be some.
+    placed: u64,
     /// The flushes, the oldest first.
     flushes: VecDeque<Flushing>,
 }
@@ -83,23 +83,29 @@ pub(crate) struct Flushing {
     pub(crate) small: bool,
 }
 
+impl Flushing {
+    fn placed(&self) -> u64 {
+        if self.small { 0 } else { self.fresh }
+    }
+}
+
 impl Writing {
     /// One more flush has taken the object.
     pub(crate) fn push(&mut self, flush: Flushing) {
-        self.fresh += flush.fresh;
+        self.placed += flush.placed();
         self.flushes.push_back(flush);
     }
 
     /// The tree has what the oldest of the flushes has taken.
     pub(crate) fn pop_oldest(&mut self) {
         let oldest = self.flushes.pop_front().unwrap_or_default();
-        self.fresh -= oldest.fresh;
+        self.placed -= oldest.placed();
     }
 
     /// The youngest of the flushes has failed.
     pub(crate) fn pop_youngest(&mut self) -> Flushing {
         let youngest = self.flushes.pop_back().unwrap_or_default();
-        self.fresh -= youngest.fresh;
+        self.placed -= youngest.placed();
         youngest
     }
 
@@ -108,9 +114,10 @@ impl Writing {
         self.flushes.is_empty()
     }
 
-    /// Blocks that replace nothing on the medium, and for which there will be some.
-    fn placed(&self) -> u64 {
-        self.flushes.iter().filter(|flush| !flush.small).map(|flush| flush.fresh).sum()
+    /// Blocks that replace nothing on the medium, that flushes need none for, and that are dirty again if those fail.
+    fn at_hand(&self) -> u64 {
+        let youngest = self.flushes.iter().rev().take_while(|flush| flush.placed() == 0);
+        youngest.map(|flush| flush.fresh).max().unwrap_or(0)
     }
 
     /// Whether any of the flushes may compress blocks.
@@ -244,8 +251,10 @@ impl Body {
 
     /// What the object has to be charged if `fresh` more blocks became fresh.
     pub(crate) fn charge_with(&self, fresh: u64) -> u64 {
-        let blocks = self.record.blocks_used + self.fresh + self.writing.fresh + fresh;
-        self.record.blocks_reserved.max(blocks)
+        // The one block of contents that go into the tree counts once, however often it was written meanwhile: it is
+        // the first of those that are dirty.
+        let dirty = (self.fresh + fresh).max(self.writing.at_hand());
+        self.record.blocks_reserved.max(self.record.blocks_used + self.writing.placed + dirty)
     }
 
     /// Blocks of the tree that count as the object's end here: those in front of every cut.
@@ -286,7 +295,7 @@ impl Body {
         let record = &self.record;
         // Contents that go into the tree take no blocks.
         let dirty = if self.goes_into_tree() { 0 } else { self.fresh };
-        let blocks_used = record.blocks_used + dirty + self.writing.placed();
+        let blocks_used = record.blocks_used + dirty + self.writing.placed;
         let allocated = record.blocks_reserved.max(blocks_used);
         let blocks_used = blocks_used + shared;
         Attributes {

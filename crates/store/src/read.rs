@@ -11,6 +11,7 @@ use nasd_types::{ByteRange, ObjectName};
 use crate::cache::FramesGuard;
 use crate::frames::{BlockSet, FRAME_BLOCKS, FrameMap, View, set, touched};
 use crate::medium::{Load, Piece, mapped_blocks};
+use crate::metadata::STRETCH_BLOCKS;
 use crate::object::{Body, Object};
 use crate::{ReadData, Segment, Store, StoreError};
 
@@ -90,15 +91,21 @@ impl Store {
     /// Has it in memory where the blocks of `range` are, and their checksums, as they will be read soon.
     pub fn find_blocks(&self, found: &Located, range: ByteRange) {
         let Located(object) = found;
-        let body = object.read();
-        if body.removed || range.is_empty() {
-            return;
-        }
-        let (from, to) =
-            (range.offset / BLOCK_BYTES as u64, range.end().div_ceil(BLOCK_BYTES as u64));
-        // Whoever reads them is told of what is wrong.
-        if let Err(error) = self.source(object, &body, from, to) {
-            tracing::debug!(%error, object = %object.name, "its blocks are not found");
+        let to = range.end().div_ceil(BLOCK_BYTES as u64);
+        let mut from = range.offset / BLOCK_BYTES as u64;
+        while from < to {
+            // As many as are kept of what is looked up at once; and whoever writes waits no longer.
+            let next = (from / STRETCH_BLOCKS + 2) * STRETCH_BLOCKS;
+            let body = object.read();
+            if body.removed {
+                return;
+            }
+            // Whoever reads them is told of what is wrong.
+            if let Err(error) = self.source(object, &body, from, next.min(to)) {
+                tracing::debug!(%error, object = %object.name, "its blocks are not found");
+                return;
+            }
+            from = next;
         }
     }
 

@@ -261,7 +261,11 @@ impl Store {
         to: u64,
         count: &mut Count,
     ) -> Result<(), StoreError> {
-        let charged = self.cache.frames(object).fresh_between(from, to);
+        // What goes into the tree has no blocks, and will have none without another write.
+        let charged = match body.goes_into_tree() {
+            true => 0,
+            false => self.cache.frames(object).fresh_between(from, to),
+        };
         let replaced = self.unshared(object, body, from..to, 0)?;
         let replaced: u64 = replaced.iter().map(|extent| extent.blocks).sum();
         count.blocks += to - from;

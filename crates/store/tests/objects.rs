@@ -465,6 +465,28 @@ fn what_a_write_would_take_does_not_depend_on_when_the_tree_gets_what_was_flushe
 }
 
 #[test]
+fn what_is_used_and_what_a_write_would_take_are_all_of_it_together() {
+    const ALL: u64 = 10;
+    for length in [4, 3000] {
+        let (_, store) = memory_store(64 * MIB, &small_cache(64));
+        let object = create(&store, P1);
+        write(&store, object, 0, &vec![1; length]).unwrap();
+        let sum = || {
+            let mut ranges = [ByteRange::new(0, ALL * 4096)].into_iter();
+            let required = store.blocks_required(object, &mut ranges).unwrap();
+            store.getattr(object).unwrap().blocks_used + required.maximum
+        };
+        assert_eq!(sum(), ALL, "{length}, dirty");
+        store.flush(&[object]).unwrap();
+        assert_eq!(sum(), ALL, "{length}, flushed");
+        write(&store, object, 0, &vec![2; length]).unwrap();
+        assert_eq!(sum(), ALL, "{length}, dirty again");
+        store.checkpoint().unwrap();
+        assert_eq!(sum(), ALL, "{length}, in the tree");
+    }
+}
+
+#[test]
 fn writing_back_makes_room_and_the_waiter_is_told() {
     let (_, store) = memory_store(64 * MIB, &small_cache(64));
     assert_eq!(store.wait_for_dirty(Duration::from_millis(1)), 0);

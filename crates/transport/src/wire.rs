@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -245,7 +246,8 @@ pub fn connect_expecting(
     // Before it connects: how far the window may grow is decided then.
     if unlock_buffers(&socket).is_ok() {
         // Twice as many as are of use, as the system counts its own part too.
-        if rustix::net::sockopt::socket_recv_buffer_size(&socket)? < 2 * bytes {
+        let now = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
+        if now < 2 * bytes.min(most_receive_buffer_bytes()) {
             rustix::net::sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
         }
         unlock_buffers(&socket)?;
@@ -258,6 +260,13 @@ pub fn connect_expecting(
     }
     socket.set_nonblocking(false)?;
     Ok(socket)
+}
+
+/// Most that may be asked for, as the system is set up; more of it than there is anyway, as a rule.
+fn most_receive_buffer_bytes() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    let told = || std::fs::read_to_string("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok();
+    *MOST.get_or_init(|| told().unwrap_or(usize::MAX >> 1))
 }
 
 /// A socket by the C library's `socket`, as std makes them: a program that has put something before that, as the preload library

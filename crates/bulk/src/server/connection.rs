@@ -234,10 +234,10 @@ impl<B: Backend> Connection<'_, B> {
     ) -> Result<(), Ended> {
         self.hands.threads().scope(|scope| {
             let _ending = Ending(&self.hands);
-            self.plan(scope, first);
+            let is_begun = self.plan(scope, first);
             answer(&self.sender)?;
             // As a rule nothing else comes before the first of these has been read.
-            if let [_, second, ..] = first {
+            if let ([_, second, ..], true) = (first, is_begun) {
                 self.backend.expect(&self.file, ByteRange::new(second.offset, EXPECTED_BYTES));
             }
             self.receive_all(scope, &mut guessing)
@@ -298,14 +298,11 @@ impl<B: Backend> Connection<'_, B> {
         Ok(self.incoming.skip(packet.payload)?)
     }
 
-    /// Has these read ahead, and no others, by as many as can do something.
-    fn plan<'s, 'e>(&'s self, scope: &'s ThreadScope<'s, 'e>, wanted: &[ByteRange]) {
-        for _ in 0..self.ahead.plan(wanted) {
-            // What nobody reads ahead is read when it is asked for.
-            if self.give(scope, Job::Ahead).is_some() {
-                return;
-            }
-        }
+    /// Has these read ahead, and no others, by as many as can do something; whether anybody began to.
+    fn plan<'s, 'e>(&'s self, scope: &'s ThreadScope<'s, 'e>, wanted: &[ByteRange]) -> bool {
+        // What nobody reads ahead is read when it is asked for.
+        let may_begin = 0..self.ahead.plan(wanted);
+        may_begin.take_while(|_| self.give(scope, Job::Ahead).is_none()).count() > 0
     }
 
     /// Has a job done by another thread, at once; gives it back where there is none for it.

@@ -10,10 +10,10 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything: a hang must fail a test, not stop the suite.
@@ -345,48 +345,28 @@ pub fn finish(command: Command) -> Output {
 
 /// The same for what takes longer. What does not end in time is killed, and what it has told until then is shown.
 pub fn finish_within(patience: Duration, mut command: Command) -> Output {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let (output, errors) = (collect(out), collect(err));
-    let Some(status) = exit_within(&mut child, patience) else {
-        child.kill().unwrap();
-        let status = child.wait().unwrap();
-        // Children of its own may have the pipes still.
-        std::thread::sleep(Duration::from_secs(1));
-        let told = [output, errors].map(|told| std::mem::take(&mut *told.bytes.lock().unwrap()));
-        let [stdout, stderr] = told;
-        let told = text(&Output { status, stdout, stderr });
-        panic!("process {} does not end in {patience:?}: {told}", child.id());
-    };
-    Output { status, stdout: output.all(), stderr: errors.all() }
-}
-
-/// What somebody tells, as far as it has come.
-struct Told {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    reader: std::thread::JoinHandle<()>,
-}
-
-fn collect(mut from: impl Read + Send + 'static) -> Told {
-    let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let told = Arc::clone(&bytes);
-    let reader = std::thread::spawn(move || {
-        let mut part = [0; 4096];
-        loop {
-            match from.read(&mut part).unwrap() {
-                0 => return,
-                count => told.lock().unwrap().extend_from_slice(&part[..count]),
-            }
-        }
+    // In a group of its own, so that its children end with it.
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().unwrap();
+    let (output, errors) =
+        (collect(child.stdout.take().unwrap()), collect(child.stderr.take().unwrap()));
+    let in_time = exit_within(&mut child, patience);
+    let status = in_time.unwrap_or_else(|| {
+        let group = format!("-{}", child.id());
+        let _ = Command::new("kill").args(["-s", "KILL", "--", &group]).status();
+        child.wait().unwrap()
     });
-    Told { bytes, reader }
+    let output = Output { status, stdout: output.join().unwrap(), stderr: errors.join().unwrap() };
+    assert!(in_time.is_some(), "it does not end in {patience:?}: {}", text(&output));
+    output
 }
 
-impl Told {
-    fn all(self) -> Vec<u8> {
-        self.reader.join().unwrap();
-        std::mem::take(&mut *self.bytes.lock().unwrap())
-    }
+fn collect(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
 }
 
 /// Runs a command to its end with `input` on its standard input.

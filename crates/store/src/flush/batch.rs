@@ -464,6 +464,8 @@ impl Store {
                 self.table.unregister(&mut body);
                 self.give_up(&one.object, &mut body);
             } else {
+                let charge = body.charge_with(0);
+                self.settle_charge(&one.object, &mut body, charge);
                 self.table.register(&one.object, &mut body);
             }
         }
@@ -554,6 +556,27 @@ mod tests {
     fn set_size(store: &Store, name: ObjectName, size: u64) {
         let changes = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
         store.setattr(name, &changes, Timestamp(4)).unwrap();
+    }
+
+    fn charge(store: &Store, name: ObjectName) -> u64 {
+        store.object(name).unwrap().read().charge
+    }
+
+    #[test]
+    fn small_contents_are_charged_for_once_however_often_they_are_written() {
+        let (device, store) = store();
+        let name = create(&store);
+        for round in 0..10 {
+            write(&store, name, 0, 100);
+            assert_eq!(charge(&store, name), 1, "{round}");
+            store.flush(&[name]).unwrap();
+            assert_eq!(charge(&store, name), 1, "{round}: the tree does not have them yet");
+        }
+        write(&store, name, 50, 4096);
+        assert_eq!(charge(&store, name), 2, "they have outgrown the tree");
+        store.flush(&[name]).unwrap();
+        store.checkpoint().unwrap();
+        assert_eq!((charge(&store, name), device.writes() > 0), (2, true));
     }
 
     #[test]

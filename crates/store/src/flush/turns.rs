@@ -493,7 +493,12 @@ mod tests {
         check(&store, all, &now(&blocks), seed);
         let object = store.object(all).unwrap();
         let fresh = store.cache.frames(&object).fresh_blocks();
-        assert_eq!(object.read().fresh, fresh, "seed {seed}: blocks that replace nothing");
+        let body = object.read();
+        assert_eq!(body.fresh, fresh, "seed {seed}: blocks that replace nothing");
+        // What was cut off counts until something else is written.
+        let (charge, needed) = (body.charge, body.charge_with(0));
+        assert!(charge >= needed, "seed {seed}: charged for {charge} blocks of {needed}");
+        drop(body);
         drop(object);
         let survivor = || FaultyDevice::over(inner.survivor(seed), FaultPlan::default());
         // What was said to be durable is.

@@ -35,7 +35,8 @@ use crate::geometry::Geometry;
 use crate::medium::Piece;
 use crate::{DriveKeys, StoreError};
 use capacity::Capacity;
-use recent::{Recent, STRETCH_BLOCKS};
+use recent::Recent;
+pub(crate) use recent::STRETCH_BLOCKS;
 use record::{
     Appends, Counters, DRIVE_APPENDS, DRIVE_COUNTERS, DRIVE_KEYS, Extent, ExtentKey, FamilyRecord,
     GROUP_BLOCKS, LOG_MARK, LogMark, ObjectKey, ObjectRecord, PartitionRecord, RecordError, Share,

@@ -30,7 +30,7 @@ const SHARDS: usize = 16;
 
 /// Blocks of an object whose extents are kept together: whole frames, so that no compressed extent
 /// reaches beyond.
-pub(super) const STRETCH_BLOCKS: u64 = 128;
+pub(crate) const STRETCH_BLOCKS: u64 = 128;
 
 /// About what a map needs for an entry beside the value.
 const ENTRY_BYTES: usize = 96;
