@@ -4,11 +4,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nasd_types::ByteRange;
 
-/// Reads that are made at a time, and bytes of them, at least: the medium is to have enough to do.
-const AT_A_TIME: (usize, u64) = (2, 1 << 20);
+/// Reads that are made at a time, or bytes of them, whichever is more: the medium is to have enough to do, also while some of them
+/// have come together and are being checked.
+const AT_A_TIME: (usize, u64) = (3, 3 << 19);
 
-/// The same reads before any was had: what is wanted first is to come first, as somebody waits for it.
-const AT_FIRST: usize = 1;
+/// The same before any was had: what is wanted first is to come first, as somebody waits for it.
+const AT_FIRST: (usize, u64) = (1, 1 << 20);
 
 /// The reads ahead of one open file.
 pub(super) struct Ahead<D> {
@@ -46,8 +47,8 @@ impl<D> State<D> {
 
     /// Whether one more may be read beside these.
     fn has_room(&self, (count, bytes): (usize, u64)) -> bool {
-        let most = if self.was_had { AT_A_TIME.0 } else { AT_FIRST };
-        count < most || bytes < AT_A_TIME.1
+        let (reads, length) = if self.was_had { AT_A_TIME } else { AT_FIRST };
+        count < reads || bytes < length
     }
 }
 
@@ -172,10 +173,11 @@ mod tests {
         ahead.finish(0, Some("zero"));
         assert_eq!((ahead.begin(), ahead.begin()), (Some((1, long(1))), None), "nobody has come");
         assert_eq!(ahead.take(&long(0)), Some("zero"));
-        assert_eq!(ahead.plan(&[long(1), long(2), long(3)]), 1);
-        assert_eq!((ahead.begin(), ahead.begin()), (Some((2, long(2))), None));
+        assert_eq!(ahead.plan(&[long(1), long(2), long(3), long(4)]), 2);
+        assert_eq!((ahead.begin(), ahead.begin()), (Some((2, long(2))), Some((3, long(3)))));
+        assert_eq!(ahead.begin(), None);
         ahead.finish(1, Some("one"));
-        assert_eq!(ahead.begin(), Some((3, long(3))));
+        assert_eq!(ahead.begin(), Some((4, long(4))));
         let short = Ahead::<()>::new();
         short.plan(&[range(0), range(1), range(2), range(3)]);
         assert!((0..4).all(|_| short.begin().is_some()));

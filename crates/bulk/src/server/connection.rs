@@ -13,7 +13,7 @@ use nasd_types::{ByteRange, Protection};
 use thiserror::Error;
 
 use super::ahead::Ahead;
-use super::hands::{Ending, Hands};
+use super::hands::Hands;
 use super::incoming::{Incoming, SILENCE, Watcher, receive_into};
 use super::reply::Sender;
 use super::sessions::{Begun, Sessions};
@@ -27,7 +27,7 @@ const MOST_REFUSALS: u32 = 1024;
 /// one can be received.
 const LONG_WRITE_BYTES: u64 = 256 << 10;
 
-/// So much of a file is told to be read soon at its open: not more, as whoever asks meanwhile waits.
+/// So much of a file is told to be read soon at its open, while the first of it is read.
 const EXPECTED_BYTES: u64 = 4 << 20;
 
 /// Why a connection has ended, other than by its client's wish.
@@ -195,6 +195,8 @@ struct Connection<'a, B: Backend> {
 enum Job<B: Backend> {
     /// To read ahead what is wanted next.
     Ahead,
+    /// To have the back end expect that this will be read.
+    Expect(ByteRange),
     Read(Asked<B>),
     Write(Asked<B>, B::Room),
 }
@@ -203,6 +205,15 @@ impl<B: Backend> Job<B> {
     /// Whether handing it over is little beside doing it.
     fn takes_long(&self) -> bool {
         matches!(self, Job::Write(asked, _) if asked.permit.fields.length >= LONG_WRITE_BYTES)
+    }
+}
+
+/// Nothing more is read ahead from when this is dropped on, also by a panic.
+struct Ending<'a, D>(&'a Ahead<D>);
+
+impl<D> Drop for Ending<'_, D> {
+    fn drop(&mut self) {
+        self.0.plan(&[]);
     }
 }
 
@@ -233,12 +244,13 @@ impl<B: Backend> Connection<'_, B> {
         answer: impl FnOnce(&Sender<'_>) -> io::Result<()>,
     ) -> Result<(), Ended> {
         self.hands.threads().scope(|scope| {
-            let _ending = Ending(&self.hands);
+            let _ending = Ending(&self.ahead);
             let is_begun = self.plan(scope, first);
             answer(&self.sender)?;
-            // As a rule nothing else comes before the first of these has been read.
             if let ([_, second, ..], true) = (first, is_begun) {
-                self.backend.expect(&self.file, ByteRange::new(second.offset, EXPECTED_BYTES));
+                let soon = ByteRange::new(second.offset, EXPECTED_BYTES);
+                // Where there is nobody for it each block is found when it is read.
+                drop(self.give(scope, Job::Expect(soon)));
             }
             self.receive_all(scope, &mut guessing)
         })
@@ -307,7 +319,6 @@ impl<B: Backend> Connection<'_, B> {
 
     /// Has a job done by another thread, at once; gives it back where there is none for it.
     fn give<'s, 'e>(&'s self, scope: &'s ThreadScope<'s, 'e>, job: Job<B>) -> Option<Job<B>> {
-        let job = self.hands.offer(job)?;
         let Some(hand) = self.hands.one_more() else {
             return Some(job);
         };
@@ -343,7 +354,7 @@ impl<B: Backend> Connection<'_, B> {
     }
 
     fn do_job(&self, job: Job<B>) {
-        let is_asked = !matches!(job, Job::Ahead);
+        let is_asked = matches!(job, Job::Read(_) | Job::Write(..));
         let done = catch_unwind(AssertUnwindSafe(|| self.try_job(job)));
         if is_asked {
             self.incoming.under_way.fetch_sub(1, Ordering::AcqRel);
@@ -358,6 +369,10 @@ impl<B: Backend> Connection<'_, B> {
         match job {
             Job::Ahead => {
                 self.read_ahead();
+                Ok(())
+            }
+            Job::Expect(range) => {
+                self.backend.expect(&self.file, range);
                 Ok(())
             }
             Job::Read(asked) => self.read(&asked),

@@ -1,18 +1,14 @@
-//! The threads of a connection besides the one that receives: they come when they are needed, and go when they are not for a
-//! while, to be another connection's.
+//! The threads of a connection besides the one that receives: they come when they are needed, and are another connection's as
+//! soon as they have nothing to do, so that a connection that ends has none to wake.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_transport::Threads;
 
 /// Most of them at a time.
 pub(super) const MOST_HANDS: usize = 16;
-
-/// How long one waits for something to do before it goes: others may have it then.
-const IDLE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5000 });
 
 /// Those of all connections of a server.
 #[derive(Debug)]
@@ -54,36 +50,22 @@ impl Drop for Hand {
 pub(super) struct Hands<'a, J> {
     all: &'a AllHands,
     state: Mutex<State<J>>,
-    changed: Condvar,
 }
 
 struct State<J> {
+    /// For threads that are about to take them.
     jobs: VecDeque<J>,
     threads: usize,
-    idle: usize,
-    is_over: bool,
 }
 
 impl<'a, J> Hands<'a, J> {
     pub(super) fn new(all: &'a AllHands) -> Hands<'a, J> {
-        let state = State { jobs: VecDeque::new(), threads: 0, idle: 0, is_over: false };
-        Hands { all, state: Mutex::new(state), changed: Condvar::new() }
+        Hands { all, state: Mutex::new(State { jobs: VecDeque::new(), threads: 0 }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J>> {
         // Nothing that can panic is done with it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has a job done now by one that has nothing to do; gives it back if there is none.
-    pub(super) fn offer(&self, job: J) -> Option<J> {
-        let mut state = self.lock();
-        if state.jobs.len() >= state.idle {
-            return Some(job);
-        }
-        state.jobs.push_back(job);
-        self.changed.notify_one();
-        None
     }
 
     /// Where they come from.
@@ -111,45 +93,14 @@ impl<'a, J> Hands<'a, J> {
         state.jobs.pop_back()
     }
 
-    /// Does jobs until it is over, or there are none for a while.
+    /// Does jobs until there are none.
     pub(super) fn work(&self, _hand: Hand, mut run: impl FnMut(J)) {
         let mut state = self.lock();
-        let mut was_idle = false;
-        while !state.is_over {
-            if let Some(job) = state.jobs.pop_front() {
-                drop(state);
-                run(job);
-                state = self.lock();
-                was_idle = false;
-                continue;
-            }
-            if was_idle {
-                break;
-            }
-            state.idle += 1;
-            let waited = self.changed.wait_timeout(state, IDLE);
-            let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = waited;
-            state.idle -= 1;
-            was_idle = timeout.timed_out();
+        while let Some(job) = state.jobs.pop_front() {
+            drop(state);
+            run(job);
+            state = self.lock();
         }
         state.threads -= 1;
-    }
-
-    /// Nothing more is done.
-    pub(super) fn end(&self) {
-        let mut state = self.lock();
-        state.is_over = true;
-        state.jobs.clear();
-        self.changed.notify_all();
-    }
-}
-
-/// Ends them when it is dropped, also by a panic: who waits for them would wait for ever.
-pub(super) struct Ending<'a, J>(pub(super) &'a Hands<'a, J>);
-
-impl<J> Drop for Ending<'_, J> {
-    fn drop(&mut self) {
-        self.0.end();
     }
 }

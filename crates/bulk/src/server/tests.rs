@@ -38,6 +38,8 @@ struct Fake {
     opens: AtomicUsize,
     /// Where reads were begun, in their order.
     reads: Mutex<Vec<u64>>,
+    /// What was expected, each of which hangs as long as the back end is told to.
+    expected: Mutex<Vec<ByteRange>>,
     /// How long each transfer takes.
     takes: Duration,
     /// So many requests are not done, as there is too much to do.
@@ -63,14 +65,17 @@ impl Fake {
         self.changed.notify_all();
     }
 
+    fn wait_while_it_hangs(&self) {
+        let hangs = self.hangs.lock().unwrap();
+        drop(self.changed.wait_while(hangs, |hangs| *hangs).unwrap());
+    }
+
     fn transfer(&self, range: ByteRange) {
         let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
-        let mut hangs = self.hangs.lock().unwrap();
-        while *hangs && range.offset >= HANGS {
-            hangs = self.changed.wait(hangs).unwrap();
+        if range.offset >= HANGS {
+            self.wait_while_it_hangs();
         }
-        drop(hangs);
         thread::sleep(self.takes);
         self.under_way.fetch_sub(1, Ordering::SeqCst);
     }
@@ -169,6 +174,11 @@ impl Backend for Fake {
         Ok(Bytes(contents(range)))
     }
 
+    fn expect(&self, _file: &(), range: ByteRange) {
+        self.expected.lock().unwrap().push(range);
+        self.wait_while_it_hangs();
+    }
+
     fn is_current(&self, _file: &(), _block: &Bytes) -> bool {
         true
     }
@@ -257,11 +267,16 @@ impl Rig {
 
     /// A connection that has asked to be a session's.
     fn asks(&self, session: u64) -> Client {
+        self.asks_to_read_blocks(session, 0)
+    }
+
+    /// One that says besides how long its reads will be.
+    fn asks_to_read_blocks(&self, session: u64, length: u64) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let payload = Open { credential: &[], place: &[] }.to_bytes();
         let options = (Options::READ | Options::WRITE).bits();
-        let fields = Fields { offset: session, options, ..Fields::default() };
+        let fields = Fields { offset: session, length, options, ..Fields::default() };
         let packet = Packet::request(Kind::Open, 0, payload.len() as u64, &fields);
         let mut client = Client(stream);
         client.send(&[&packet.to_bytes()[..], &payload].concat());
@@ -551,6 +566,34 @@ fn ask_for_much(client: &mut Client, from: u64) {
     }
     answered.sort_unstable();
     assert_eq!(answered, (1..=COUNT).collect::<Vec<u64>>());
+}
+
+#[test]
+fn what_is_expected_keeps_no_request_waiting() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    rig.fake.hang(true);
+    let mut client = rig.asks_to_read_blocks(0, BLOCK);
+    assert_eq!(client.answer().unwrap().0.fields().failure(), None);
+    wait_until("it expects", || !rig.fake.expected.lock().unwrap().is_empty());
+    for block in 0..20 {
+        client.send(&read_at(block, block * BLOCK));
+        assert!(client.answer().unwrap().1 == contents(ByteRange::new(block * BLOCK, BLOCK)));
+    }
+    let expected = rig.fake.expected.lock().unwrap().clone();
+    assert!(matches!(expected[..], [ByteRange { offset: BLOCK, .. }]), "{expected:?}");
+    rig.fake.hang(false);
+}
+
+#[test]
+fn nothing_is_read_ahead_for_who_has_gone() {
+    let fake = Fake { takes: Duration::from_millis(200), ..Fake::default() };
+    let rig = Rig::new(fake, Sessions::with_hands(1));
+    let client = rig.asks_to_read_blocks(0, BLOCK);
+    let begun = || rig.fake.reads.lock().unwrap().len();
+    wait_until("it reads ahead", || begun() > 0);
+    drop(client);
+    wait_until("it ends", || rig.sessions.hands().count() == 0);
+    assert!(begun() < crate::guess::MOST_READS, "{} reads", begun());
 }
 
 #[test]

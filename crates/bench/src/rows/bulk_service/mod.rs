@@ -23,11 +23,11 @@ use crate::{BenchError, Row};
 /// Bytes of a request, as in the paper.
 const BLOCK: usize = 3 * MIB / 2;
 /// The same of short files: what has come is on its way while the next is read.
-const SHORT_BLOCK: usize = MIB / 2;
+const SHORT_BLOCK: usize = MIB / 4;
 /// Requests of the large file: one after the other.
 const ONE_BY_ONE: (usize, usize) = (BLOCK, 1);
-/// Reads in flight of files of several sizes: the next request is there when a block was sent.
-const BY_SIZE_DEPTH: usize = 2;
+/// Reads in flight of files of several sizes, long ones and short ones: the next request is there when a block was sent.
+const BY_SIZE_DEPTHS: (usize, usize) = (2, 4);
 /// Files from this length on are not short.
 const LONG_BYTES: u64 = 100_000_000;
 /// Each of these has its place in the file in front.
@@ -236,18 +236,19 @@ pub(super) fn by_size(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     let files = (0..count as usize).map(|number| made(&home, number, bytes));
     let files = files.collect::<Result<Vec<_>, _>>()?;
     let large = made(&home, files.len(), LARGE_BYTES)?;
-    let block = if bytes < LONG_BYTES { SHORT_BLOCK } else { BLOCK };
+    let large_shape = (BLOCK, BY_SIZE_DEPTHS.0);
+    let shape = if bytes < LONG_BYTES { (SHORT_BLOCK, BY_SIZE_DEPTHS.1) } else { large_shape };
     let limit_name = "a file of 1 GB".to_owned();
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
             home.forget()?;
-            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES), (BLOCK, BY_SIZE_DEPTH))? / 1e6)
+            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES), large_shape)? / 1e6)
         },
         || {
             home.forget()?;
             let mut seconds = 0.0;
             for file in &files {
-                seconds += read(file, (0, bytes), (block, BY_SIZE_DEPTH))?;
+                seconds += read(file, (0, bytes), shape)?;
             }
             Ok((count * bytes) as f64 / seconds / 1e6)
         },
