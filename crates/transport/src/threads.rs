@@ -47,6 +47,7 @@ pub struct Threads {
 struct Shared {
     name: String,
     idle: Duration,
+    stack_bytes: usize,
     state: Mutex<State>,
 }
 
@@ -97,12 +98,12 @@ impl Waiting {
 impl Threads {
     /// None yet; each will have this name.
     pub fn new(name: &str) -> Threads {
-        Threads::that_wait_for(name, IDLE)
+        Threads::that_wait_for(name, IDLE, STACK_BYTES)
     }
 
-    fn that_wait_for(name: &str, idle: Duration) -> Threads {
+    fn that_wait_for(name: &str, idle: Duration, stack_bytes: usize) -> Threads {
         let (name, state) = (name.to_owned(), Mutex::default());
-        Threads { shared: Arc::new(Shared { name, idle, state }) }
+        Threads { shared: Arc::new(Shared { name, idle, stack_bytes, state }) }
     }
 
     /// Has this done at once by one of them. What panics ends nothing but itself.
@@ -121,7 +122,8 @@ impl Threads {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new().name(shared.name.clone()).stack_size(STACK_BYTES);
+        let thread = thread::Builder::new().name(shared.name.clone());
+        let thread = thread.stack_size(shared.stack_bytes);
         thread.spawn(move || shared.work(job)).map(drop)
     }
 
@@ -349,7 +351,7 @@ mod tests {
 
     #[test]
     fn those_that_wait_end_when_nothing_comes_and_when_nobody_can_give_them_anything() {
-        let threads = Threads::that_wait_for("test", Duration::from_millis(20));
+        let threads = Threads::that_wait_for("test", Duration::from_millis(20), STACK_BYTES);
         let first = next_one(&threads);
         let begun = Instant::now();
         // Not by how many wait: who looks too late has seen nobody wait.
@@ -393,10 +395,68 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_job_for_which_there_is_no_thread_is_gone_when_that_is_told() {
+        // More than there is room for.
+        let threads = Threads::that_wait_for("test", IDLE, 1 << 50);
+        let owned = Arc::new(());
+        threads.scope(|scope| {
+            let job = {
+                let owned = Arc::clone(&owned);
+                move || drop(owned)
+            };
+            scope.run(job).unwrap_err();
+            assert_eq!(Arc::strong_count(&owned), 1);
+        });
+        assert!(lock(&threads.shared.state).waiting.is_empty());
+    }
+
+    #[test]
+    fn what_a_scope_runs_may_run_more_in_it_and_in_scopes_of_its_own() {
+        let threads = Threads::new("test");
+        let count = AtomicUsize::new(0);
+        let one = || {
+            thread::sleep(Duration::from_millis(1));
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        threads.scope(|scope| {
+            let more = || {
+                threads.scope(|own| (0..5).for_each(|_| own.run(one).unwrap()));
+                assert!(count.load(Ordering::Relaxed) >= 5);
+                scope.run(one).unwrap();
+            };
+            (0..3).for_each(|_| scope.run(more).unwrap());
+        });
+        assert_eq!(count.into_inner(), 18);
+    }
+
+    #[test]
+    fn they_may_be_dropped_by_one_of_their_own() {
+        let threads = Arc::new(Threads::new("test"));
+        next_one(&threads);
+        wait_until_idle(&threads, 1);
+        let shared = Arc::downgrade(&threads.shared);
+        let (tell, told) = mpsc::channel();
+        let own = Arc::clone(&threads);
+        threads
+            .run(move || {
+                told.recv().unwrap();
+                drop(own);
+            })
+            .unwrap();
+        drop(threads);
+        tell.send(()).unwrap();
+        let begun = Instant::now();
+        while shared.strong_count() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "it does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Jobs come while threads give up waiting: each is done once.
     #[test]
     fn no_job_is_lost_to_a_thread_that_ends() {
-        let threads = Threads::that_wait_for("test", Duration::from_micros(50));
+        let threads = Threads::that_wait_for("test", Duration::from_micros(50), STACK_BYTES);
         let count = AtomicUsize::new(0);
         threads.scope(|scope| {
             for number in 0..2000 {
