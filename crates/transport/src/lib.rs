@@ -9,6 +9,7 @@ mod buffers;
 mod channel;
 mod client;
 mod error;
+mod much;
 mod record;
 mod server;
 mod spare;
@@ -20,6 +21,7 @@ pub use buffers::{BufferPool, PooledBuffer};
 pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
 pub use client::{Awaited, ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
+pub use much::Much;
 pub use server::{
     Answer, Arriving, Attempt, Beside, BesideConnection, BesideSocket, Call, Guests, NoPayload,
     Payload, Peer, Presence, Receive, ReplyVerifier, Server, ServerOptions, Service, Standing,

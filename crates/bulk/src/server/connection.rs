@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::ahead::Ahead;
 use super::hands::Hands;
-use super::incoming::{Incoming, SILENCE, Watcher, receive_into};
+use super::incoming::{Incoming, SILENCE, Watcher};
 use super::reply::Sender;
 use super::sessions::{Begun, Sessions};
 use super::{Backend, Block, Facts, Permit, Refused, Request, Room, Traits};
@@ -484,7 +484,7 @@ impl<B: Backend> Connection<'_, B> {
             }
             keys => keys.as_ref().filter(|_| covers),
         };
-        receive_into(self.incoming, &mut room.slices())?;
+        self.incoming.fill(&mut room.slices())?;
         let Some(keys) = keys else {
             return Ok(true);
         };

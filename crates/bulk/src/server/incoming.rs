@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nasd_protocol::bulk::{Kind, MAX_OPEN_BYTES, PACKET_BYTES, Packet};
-use nasd_transport::BesideConnection;
+use nasd_transport::{BesideConnection, Much};
 
 use super::Ended;
 
@@ -160,30 +160,22 @@ impl Incoming<'_> {
     /// Encrypted data, whose length was looked at before.
     pub(super) fn payload(&self, length: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-        self.read_exact(&mut bytes)?;
+        self.fill(&mut [IoSliceMut::new(&mut bytes)])?;
         Ok(bytes)
     }
 
-    /// Throws so many bytes away.
-    pub(super) fn skip(self, length: u64) -> io::Result<()> {
-        match io::copy(&mut self.take(length), &mut io::sink())? {
-            skipped if skipped == length => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-}
-
-/// The rest of what was begun, which has to come soon.
-impl Read for Incoming<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.read_vectored(&mut [IoSliceMut::new(into)])
+    /// Data of a request, all of them.
+    pub(super) fn fill(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        receive_into(self.stream, slices, |much, slices| {
+            self.patiently(|| much.receive(slices, LOOK_EVERY))
+        })
     }
 
-    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut stream = self.stream;
+    /// The rest of what was begun, which has to come soon.
+    fn patiently(&self, mut receive: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let mut silence = Silence::begins();
         loop {
-            match stream.read_vectored(into) {
+            match receive() {
                 Err(error) if is_passing(&error) => {
                     if silence.since.elapsed() >= SILENCE {
                         return Err(io::ErrorKind::TimedOut.into());
@@ -198,6 +190,22 @@ impl Read for Incoming<'_> {
             }
         }
     }
+
+    /// Throws so many bytes away.
+    pub(super) fn skip(self, length: u64) -> io::Result<()> {
+        match io::copy(&mut self.take(length), &mut io::sink())? {
+            skipped if skipped == length => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// The rest of what was begun.
+impl Read for Incoming<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut stream = self.stream;
+        self.patiently(|| stream.read(into))
+    }
 }
 
 /// Whether it is no error that nothing has come.
@@ -205,15 +213,21 @@ pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
-/// Fills all of it.
+/// Fills all of it, by what `receive` gets of what is to come.
 pub(crate) fn receive_into(
-    mut from: impl Read,
+    stream: &TcpStream,
     mut slices: &mut [IoSliceMut<'_>],
+    mut receive: impl FnMut(&mut Much<'_>, &mut [IoSliceMut<'_>]) -> io::Result<usize>,
 ) -> io::Result<()> {
-    while slices.iter().any(|slice| !slice.is_empty()) {
-        match from.read_vectored(slices) {
+    let mut left: usize = slices.iter().map(|slice| slice.len()).sum();
+    let mut much = Much::new(stream, left);
+    while left > 0 {
+        match receive(&mut much, slices) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => IoSliceMut::advance_slices(&mut slices, count),
+            Ok(count) => {
+                left -= count;
+                IoSliceMut::advance_slices(&mut slices, count);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
