@@ -15,6 +15,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 /// So many bytes are waited for at a time: they are taken out of the processor's own memory.
 const AT_A_TIME: usize = 128 << 10;
 
+/// The system takes no more of them at a time (`IOV_MAX`).
+const MOST_SLICES: usize = 1024;
+
 /// So many bytes of a stream that are to come. Nobody else may receive from it meanwhile.
 #[derive(Debug)]
 pub struct Much<'a> {
@@ -57,7 +60,9 @@ impl<'a> Much<'a> {
 
     /// What is there.
     fn take(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut none = RecvAncillaryBuffer::default();
+        // Those behind are for the next time.
+        let most = into.len().min(MOST_SLICES);
+        let (into, mut none) = (&mut into[..most], RecvAncillaryBuffer::default());
         Ok(recvmsg(self.stream, into, &mut none, RecvFlags::DONTWAIT)?.bytes)
     }
 
@@ -72,7 +77,8 @@ impl<'a> Much<'a> {
         let set =
             unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, at, length) };
         if set != 0 {
-            return Err(io::Error::last_os_error());
+            // Where it can't be set at all each segment wakes.
+            return if self.wakes == 1 { Ok(()) } else { Err(io::Error::last_os_error()) };
         }
         self.wakes = bytes;
         Ok(())
@@ -90,8 +96,9 @@ impl Drop for Much<'_> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::TcpListener;
+    use std::net::{Shutdown, TcpListener};
     use std::thread;
+    use std::time::Instant;
 
     use super::*;
 
@@ -105,7 +112,10 @@ mod tests {
 
     fn receive(much: &mut Much<'_>, mut into: &mut [u8]) {
         while !into.is_empty() {
-            match much.receive(&mut [IoSliceMut::new(into)], LONG) {
+            let begun = Instant::now();
+            let outcome = much.receive(&mut [IoSliceMut::new(into)], LONG);
+            assert!(begun.elapsed() < LONG / 2, "it was waited for what does not come");
+            match outcome {
                 Ok(0) => panic!("it ended"),
                 Ok(count) => into = &mut into[count..],
                 Err(error) => panic!("{error}"),
@@ -157,14 +167,41 @@ mod tests {
         here.write_all(b"a few").unwrap();
         assert_eq!(receive(short).unwrap(), 5);
         // Less than wakes anybody, and then the end, which does.
-        here.write_all(b"more").unwrap();
+        let begun = Instant::now();
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(50));
+                here.write_all(b"more").unwrap();
+                thread::sleep(Duration::from_millis(200));
                 drop(here);
             });
             assert_eq!(receive(LONG).unwrap(), 4);
+            assert!(begun.elapsed() >= Duration::from_millis(250), "a few bytes wake nobody");
             assert_eq!(receive(LONG).unwrap(), 0);
         });
+        assert!(begun.elapsed() < LONG / 2);
+    }
+
+    #[test]
+    fn who_waits_is_woken_when_either_end_gives_up() {
+        for is_other in [true, false] {
+            let (here, there) = pair();
+            rustix::net::sockopt::set_socket_linger(&here, Some(Duration::ZERO)).unwrap();
+            let begun = Instant::now();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(50));
+                    match is_other {
+                        true => drop(here),
+                        false => there.shutdown(Shutdown::Both).unwrap(),
+                    }
+                });
+                let mut room = vec![0; 1 << 20];
+                let outcome =
+                    Much::new(&there, 1 << 20).receive(&mut [IoSliceMut::new(&mut room)], LONG);
+                assert!(!matches!(outcome, Ok(1..)), "{outcome:?}");
+            });
+            assert!(begun.elapsed() < LONG / 2);
+        }
     }
 }

@@ -33,8 +33,8 @@ thread_local! {
     static JOB: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number of what the calling thread does now, which nothing else has that is done by [`Threads`] of this process: that of a
-/// connection's first thread is as good as the connection's. Nothing where it is another thread.
+/// A number of what the calling thread does now, which nothing else has that is done by [`Threads`] of this process, but for what
+/// it runs in scopes: that of a connection's first thread is as good as the connection's. Nothing where it is another thread.
 pub fn job_of_thread() -> Option<u64> {
     Some(JOB.get()).filter(|job| *job > 0)
 }
@@ -225,7 +225,7 @@ impl<'s> ThreadScope<'s, '_> {
                 job,
             )
         };
-        let counted = Counted { job, _running: running };
+        let counted = Counted { job, of: JOB.get(), _running: running };
         self.threads.run_boxed(Box::new(move || counted.run()))
     }
 }
@@ -233,12 +233,17 @@ impl<'s> ThreadScope<'s, '_> {
 /// A job of a scope. Fields are dropped in this order: if it is never run, too, the job is gone first.
 struct Counted {
     job: Job,
+    /// What runs the scope, if that is done by such a thread: it is a part of it.
+    of: u64,
     _running: One,
 }
 
 impl Counted {
     fn run(self) {
-        let Counted { job, _running } = self;
+        let Counted { job, of, _running } = self;
+        if of > 0 {
+            JOB.set(of);
+        }
         job();
     }
 }
@@ -326,6 +331,24 @@ mod tests {
         let mut numbers: Vec<u64> = told.try_iter().map(Option::unwrap).collect();
         numbers.dedup();
         assert_eq!(numbers.len(), 3);
+    }
+
+    #[test]
+    fn what_a_job_runs_in_a_scope_has_its_number_and_what_comes_next_another() {
+        let threads = Arc::new(Threads::new("test"));
+        let (tell, told) = mpsc::channel();
+        let inner = Arc::clone(&threads);
+        let job = move || {
+            let tell = || tell.send(job_of_thread().unwrap()).unwrap();
+            tell();
+            inner.scope(|scope| (0..3).for_each(|_| scope.run(tell).unwrap()));
+        };
+        threads.run(job).unwrap();
+        let numbers: Vec<u64> = told.iter().collect();
+        assert_eq!(numbers, [numbers[0]; 4]);
+        let (tell, told) = mpsc::channel();
+        threads.run(move || tell.send(job_of_thread().unwrap()).unwrap()).unwrap();
+        assert_ne!(told.recv().unwrap(), numbers[0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nasd_capability::{CoveredData, DigestKeys, Nonce, NonceSource, Suite, Way};
 use nasd_client::Prepared;
@@ -13,10 +13,13 @@ use nasd_types::{Protection, Timestamp};
 
 use super::error::Failure;
 use super::{BulkError, Opening};
-use crate::server::{receive_into, send_all};
+use crate::server::{is_passing, receive_into, send_all};
 
 /// How long a connection may be silent while something is asked of it.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// How often what has come of long data is taken, however little it is.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Bytes that a server may send before any of them was taken.
 const RECEIVED_AT_ONCE: usize = 2 << 20;
@@ -295,8 +298,18 @@ impl Connection {
     }
 
     fn receive_data(&mut self, packet: &Packet, into: &mut [u8]) -> Result<(), Failure> {
+        let mut since = Instant::now();
         receive_into(&self.stream, &mut [IoSliceMut::new(into)], |much, slices| {
-            much.receive(slices, SILENCE)
+            loop {
+                match much.receive(slices, LOOK_EVERY) {
+                    Err(error) if is_passing(&error) && since.elapsed() < SILENCE => {}
+                    Err(error) if is_passing(&error) => return Err(io::ErrorKind::TimedOut.into()),
+                    outcome => {
+                        since = Instant::now();
+                        return outcome;
+                    }
+                }
+            }
         })?;
         let Some(covered) = self.seal().covered_data(packet) else {
             return Ok(());

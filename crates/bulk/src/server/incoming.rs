@@ -209,7 +209,7 @@ impl Read for Incoming<'_> {
 }
 
 /// Whether it is no error that nothing has come.
-pub(super) fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 

@@ -23,7 +23,7 @@ use nasd_types::{ByteRange, Protection, Timestamp};
 
 pub use connection::{Ended, serve};
 pub use incoming::Watcher;
-pub(crate) use incoming::receive_into;
+pub(crate) use incoming::{is_passing, receive_into};
 pub(crate) use reply::send_all;
 pub use sessions::Sessions;
 
