@@ -1,7 +1,7 @@
 //! Receiving much: who waits for it is woken when a good part has come, and not by each segment.
 //!
-//! To wake somebody costs whoever sends over the loopback, or the core that takes interrupts, as much as copying some
-//! dozen KiB. The system can be told how much has to be there (`SO_RCVLOWAT`, `socket(7)`): that many bytes that nobody has
+//! To wake somebody takes time of whoever sends over the loopback, or of the core that takes interrupts (`docs/performance.md` has what
+//! it comes to). The system can be told how much has to be there (`SO_RCVLOWAT`, `socket(7)`): that many bytes that nobody has
 //! taken yet, so that what has come is taken before it is waited for more, and never for more than is still to come.
 
 use std::io::{self, IoSliceMut};
