@@ -60,7 +60,7 @@ fn options(wanted: u32) -> Options {
 }
 
 fn open(way: &Way, wanted: u32) -> Result<StripedFile, BulkError> {
-    way.open(options(wanted), Duration::from_secs(20))
+    way.open(options(wanted), Duration::from_secs(20), 0)
 }
 
 fn read_all(file: &StripedFile, length: usize) -> Vec<u8> {

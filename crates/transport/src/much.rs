@@ -183,6 +183,24 @@ mod tests {
     }
 
     #[test]
+    fn what_was_waited_for_is_forgotten_with_it() {
+        let (mut here, there) = pair();
+        let mut room = vec![0; 1 << 20];
+        let mut receive = |bytes, patience| {
+            Much::new(&there, bytes).receive(&mut [IoSliceMut::new(&mut room)], patience)
+        };
+        for count in 1..4 {
+            let nothing = receive(1 << 20, Duration::from_millis(20)).unwrap_err();
+            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+            here.write_all(b"abcd").unwrap();
+            let patience = Timespec::try_from(LONG).unwrap();
+            let woken = poll(&mut [PollFd::new(&there, PollFlags::IN)], Some(&patience)).unwrap();
+            assert_eq!(woken, 1, "{count}: whoever comes next waits for as much");
+            assert_eq!(receive(4, LONG).unwrap(), 4);
+        }
+    }
+
+    #[test]
     fn who_waits_is_woken_when_either_end_gives_up() {
         for is_other in [true, false] {
             let (here, there) = pair();

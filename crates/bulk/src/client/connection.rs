@@ -298,19 +298,7 @@ impl Connection {
     }
 
     fn receive_data(&mut self, packet: &Packet, into: &mut [u8]) -> Result<(), Failure> {
-        let mut since = Instant::now();
-        receive_into(&self.stream, &mut [IoSliceMut::new(into)], |much, slices| {
-            loop {
-                match much.receive(slices, LOOK_EVERY) {
-                    Err(error) if is_passing(&error) && since.elapsed() < SILENCE => {}
-                    Err(error) if is_passing(&error) => return Err(io::ErrorKind::TimedOut.into()),
-                    outcome => {
-                        since = Instant::now();
-                        return outcome;
-                    }
-                }
-            }
-        })?;
+        receive_patiently(&self.stream, into, (LOOK_EVERY, SILENCE))?;
         let Some(covered) = self.seal().covered_data(packet) else {
             return Ok(());
         };
@@ -333,6 +321,27 @@ impl Connection {
     }
 }
 
+/// Receives all of it, unless nothing comes for as long as `silence`; looks every so often.
+fn receive_patiently(
+    stream: &TcpStream,
+    into: &mut [u8],
+    (every, silence): (Duration, Duration),
+) -> io::Result<()> {
+    let mut since = Instant::now();
+    receive_into(stream, &mut [IoSliceMut::new(into)], |much, slices| {
+        loop {
+            match much.receive(slices, every) {
+                Err(error) if is_passing(&error) && since.elapsed() < silence => {}
+                Err(error) if is_passing(&error) => return Err(io::ErrorKind::TimedOut.into()),
+                outcome => {
+                    since = Instant::now();
+                    return outcome;
+                }
+            }
+        }
+    })
+}
+
 fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     for address in address.to_socket_addrs()? {
@@ -353,4 +362,39 @@ fn wall_clock() -> Timestamp {
 pub(super) fn random() -> u64 {
     use std::hash::BuildHasher;
     std::hash::RandomState::new().hash_one(wall_clock().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_server_may_be_slow_but_not_silent() {
+        const SILENCE: Duration = Duration::from_millis(600);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut there = listener.accept().unwrap().0;
+        let patience = (SILENCE / 30, SILENCE);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for byte in 0..10 {
+                    there.write_all(&[byte]).unwrap();
+                    thread::sleep(SILENCE / 6);
+                }
+                there.write_all(b"half").unwrap();
+            });
+            let (mut slow, begun) = ([0; 10], Instant::now());
+            receive_patiently(&here, &mut slow, patience).unwrap();
+            assert!(begun.elapsed() > SILENCE, "it took longer than silence may");
+            assert_eq!(slow[9], 9);
+            let begun = Instant::now();
+            let error = receive_patiently(&here, &mut [0; 8], patience).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!((SILENCE..SILENCE * 20).contains(&begun.elapsed()));
+        });
+    }
 }

@@ -16,6 +16,8 @@ const IDLE_SEATS: usize = 4;
 pub struct BulkFile {
     opening: Opening,
     told: Told,
+    /// Bytes of the blocks in which it is read; 0 if that does not matter.
+    block: u64,
     state: Mutex<State>,
     /// Held by who makes durable what was written, so that nobody is told sooner that it is.
     syncing: Mutex<()>,
@@ -74,13 +76,15 @@ impl BulkFile {
     /// # Errors
     ///
     /// [`BulkError`].
-    pub fn open(opening: Opening) -> Result<BulkFile, BulkError> {
+    pub fn open(mut opening: Opening) -> Result<BulkFile, BulkError> {
         let (told, seat) = {
             let mut queue = Queue::<Vec<u8>>::new(&opening);
             (queue.told()?, queue.take_seat())
         };
-        let state = State { idle: vec![seat], ..State::default() };
-        Ok(BulkFile { opening, told, state: Mutex::new(state), syncing: Mutex::new(()) })
+        let state = Mutex::new(State { idle: vec![seat], ..State::default() });
+        // Who reads beside the first, or after a connection was lost, hardly does so from the beginning on.
+        let block = std::mem::take(&mut opening.block);
+        Ok(BulkFile { opening, told, block, state, syncing: Mutex::new(()) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -219,10 +223,12 @@ impl BulkFile {
         }
     }
 
-    /// How long the parts of a transfer are that is longer than one may be.
+    /// How long the parts are of a transfer that is longer than a block, or than one may be.
     pub(super) fn part_bytes(&self) -> usize {
-        let most = self.told.most / self.told.alignment * self.told.alignment;
-        usize::try_from(most.max(self.told.alignment)).unwrap_or(usize::MAX)
+        let Told { most, alignment, .. } = self.told;
+        let most = if self.block == 0 { most } else { most.min(self.block) };
+        let whole = (most / alignment * alignment).max(alignment);
+        usize::try_from(whole).unwrap_or(usize::MAX)
     }
 
     /// A queue in a seat.

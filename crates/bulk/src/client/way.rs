@@ -91,13 +91,23 @@ impl Way {
         }
     }
 
-    /// Opens the file.
+    /// Opens the file. `block` is that of [`Opening`]; it counts where one server has all bytes.
     ///
     /// # Errors
     ///
     /// [`BulkError`].
-    pub fn open(&self, options: Options, patience: Duration) -> Result<StripedFile, BulkError> {
-        let opening = |component: &WayComponent| component.opening(options, patience);
+    pub fn open(
+        &self,
+        options: Options,
+        patience: Duration,
+        block: u64,
+    ) -> Result<StripedFile, BulkError> {
+        // Of stripes a server has but some, and nothing in front of its first one.
+        let block = if self.components.len() == 1 { block } else { 0 };
+        let opening = |component: &WayComponent| {
+            let opening = component.opening(options, patience);
+            Opening { block, ..opening }
+        };
         StripedFile::open(self.components.iter().map(opening).collect(), self.unit)
     }
 }

@@ -178,6 +178,17 @@ mod tests {
         assert_eq!(ahead.begin(), None);
         ahead.finish(1, Some("one"));
         assert_eq!(ahead.begin(), Some((4, long(4))));
+        // Of shorter ones as many as make up the bytes.
+        let quarter = |number: u64| ByteRange::new(number << 18, 1 << 18);
+        let quarters = Ahead::new();
+        quarters.plan(&[quarter(0)]);
+        quarters.begin();
+        quarters.finish(0, Some("zero"));
+        assert_eq!(quarters.take(&quarter(0)), Some("zero"));
+        let wanted: Vec<ByteRange> = (1..9).map(quarter).collect();
+        assert_eq!(quarters.plan(&wanted), 6);
+        let begun = std::iter::from_fn(|| quarters.begin());
+        assert_eq!(begun.count(), 6);
         let short = Ahead::<()>::new();
         short.plan(&[range(0), range(1), range(2), range(3)]);
         assert!((0..4).all(|_| short.begin().is_some()));

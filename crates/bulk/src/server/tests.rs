@@ -569,6 +569,28 @@ fn ask_for_much(client: &mut Client, from: u64) {
 }
 
 #[test]
+fn who_says_how_long_blocks_are_is_read_ahead_for_at_once_and_asks_for_several_at_a_time() {
+    const BLOCKS: u64 = 20;
+    let takes = Duration::from_millis(20);
+    let rig = Rig::new(Fake { takes, ..Fake::default() }, Sessions::default());
+    let begun = |offset| rig.fake.reads.lock().unwrap().iter().filter(|at| **at == offset).count();
+    let opening =
+        Opening { options: Options::READ, block: BLOCK, ..rig.opening(Duration::from_secs(20)) };
+    let file = BulkFile::open(opening).unwrap();
+    wait_until("it is read ahead", || begun(0) == 1);
+    let mut into = vec![0; (BLOCKS * BLOCK) as usize];
+    assert_eq!(file.read_at(&mut into, 0).unwrap(), into.len());
+    assert!(into == contents(ByteRange::new(0, BLOCKS * BLOCK)));
+    assert!((0..BLOCKS).all(|block| begun(block * BLOCK) == 1), "each once, as a block");
+    assert!(rig.fake.most_under_way.load(Ordering::SeqCst) > 1);
+    // Whoever reads beside that begins elsewhere.
+    let (_first, mut second) = (file.queue::<Vec<u8>>(), file.queue());
+    second.read(HANGS, vec![0; BLOCK as usize]);
+    assert_eq!(second.wait().unwrap().outcome.unwrap() as u64, BLOCK);
+    assert_eq!((rig.fake.opens.load(Ordering::SeqCst), begun(0)), (2, 1));
+}
+
+#[test]
 fn what_is_expected_keeps_no_request_waiting() {
     let rig = Rig::new(Fake::default(), Sessions::default());
     rig.fake.hang(true);

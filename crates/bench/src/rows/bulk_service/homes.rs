@@ -16,6 +16,7 @@ use nasd_protocol::bulk::Options;
 use nasd_protocol::bulk_desk::Wanted;
 use nasd_protocol::manager::IssuedCapability;
 use nasd_types::{ObjectName, Protection, SetAttributes};
+use rustix::fs::{Mode, OFlags};
 
 use crate::BenchError;
 use crate::workload::Bench;
@@ -69,7 +70,7 @@ impl<'b> Home<'b> {
                 thread::sleep(AFTER_START);
                 Ok(())
             }
-            // Its server passes the system's cache by.
+            // Its server passes the system's cache by, which `Served::start` makes sure of.
             Home::Directory(_) => Ok(()),
         }
     }
@@ -147,6 +148,13 @@ impl<'b> Served<'b> {
     fn start(bench: &'b Bench<'b>) -> Result<Served<'b>, BenchError> {
         let path = bench.target.directory.join("served");
         std::fs::create_dir_all(&path).map_err(BenchError::io("can't make a directory"))?;
+        let direct = rustix::fs::open(
+            &path,
+            OFlags::TMPFILE | OFlags::WRONLY | OFlags::DIRECT,
+            Mode::RUSR | Mode::WUSR,
+        );
+        let direct = direct.map_err(std::io::Error::from);
+        direct.map_err(BenchError::io("files of this directory can't be read past the cache"))?;
         let address = free_address()?;
         let mut serve = Command::new(&bench.target.cells.program);
         serve.args(["bulk", "serve", "--anyone", "--listen", &address]).arg(&path);

@@ -6,7 +6,7 @@ mod preloaded;
 
 use std::time::Instant;
 
-use nasd_bulk_service::client::{BulkError, BulkFile, Queue};
+use nasd_bulk_service::client::{BulkError, BulkFile, Queue, block_of};
 use nasd_protocol::bulk::Options;
 
 pub(super) use self::homes::OF_A_DIRECTORY;
@@ -22,14 +22,12 @@ use crate::{BenchError, Row};
 
 /// Bytes of a request, as in the paper.
 const BLOCK: usize = 3 * MIB / 2;
-/// The same of short files: what has come is on its way while the next is read.
-const SHORT_BLOCK: usize = MIB / 4;
 /// Requests of the large file: one after the other.
 const ONE_BY_ONE: (usize, usize) = (BLOCK, 1);
-/// Reads in flight of files of several sizes, long ones and short ones: the next request is there when a block was sent.
-const BY_SIZE_DEPTHS: (usize, usize) = (2, 4);
-/// Files from this length on are not short.
-const LONG_BYTES: u64 = 100_000_000;
+/// The same beside short ones: the next request is there when a block was sent.
+const LARGE_SHAPE: (usize, usize) = (BLOCK, 2);
+/// Bytes that `nasd bulk get` reads at a time.
+const GET_BYTES: usize = 4 * MIB;
 /// Each of these has its place in the file in front.
 const PAGE: usize = 4096;
 /// The large file.
@@ -118,6 +116,23 @@ fn read(
             return Err(BenchError::WrongData { offset: done.offset + length as u64 });
         }
         spare.push(done.buffer);
+    }
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Reads a short file whole as `nasd bulk get` does; from before the open on, in seconds.
+fn get(made: &Made<'_>, bytes: u64, memory: &mut [u8]) -> Result<f64, BenchError> {
+    let begun = Instant::now();
+    let block = block_of(bytes, memory.len() as u64);
+    let file = BulkFile::open(made.opening(Options::READ, block)?).map_err(failed)?;
+    for offset in (0..bytes).step_by(memory.len()) {
+        let wanted = usize::try_from(bytes - offset).unwrap_or(usize::MAX).min(memory.len());
+        let room = wanted.next_multiple_of(file.alignment() as usize);
+        let length = file.read_at(&mut memory[..room], offset).map_err(failed)?;
+        check(&memory[..length], offset)?;
+        if length != wanted {
+            return Err(BenchError::WrongData { offset: offset + length as u64 });
+        }
     }
     Ok(begun.elapsed().as_secs_f64())
 }
@@ -236,19 +251,23 @@ pub(super) fn by_size(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     let files = (0..count as usize).map(|number| made(&home, number, bytes));
     let files = files.collect::<Result<Vec<_>, _>>()?;
     let large = made(&home, files.len(), LARGE_BYTES)?;
-    let large_shape = (BLOCK, BY_SIZE_DEPTHS.0);
-    let shape = if bytes < LONG_BYTES { (SHORT_BLOCK, BY_SIZE_DEPTHS.1) } else { large_shape };
+    let is_short = block_of(bytes, BLOCK as u64) < BLOCK as u64;
+    // Not of zeros, which take memory only when something is received into them.
+    let mut memory = vec![1; GET_BYTES];
     let limit_name = "a file of 1 GB".to_owned();
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }.by_turns(
         || {
             home.forget()?;
-            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES), large_shape)? / 1e6)
+            Ok(LARGE_BYTES as f64 / read(&large, (0, LARGE_BYTES), LARGE_SHAPE)? / 1e6)
         },
         || {
             home.forget()?;
             let mut seconds = 0.0;
             for file in &files {
-                seconds += read(file, (0, bytes), shape)?;
+                seconds += match is_short {
+                    true => get(file, bytes, &mut memory)?,
+                    false => read(file, (0, bytes), LARGE_SHAPE)?,
+                };
             }
             Ok((count * bytes) as f64 / seconds / 1e6)
         },

@@ -4,7 +4,7 @@ use super::places::DeskPlace;
 use super::remote::{Facts, Failure, Kind, Listed, Making, Remote, RemoteFile};
 use super::striped::{Striped, failure};
 use crate::shared_file::printable;
-use nasd_bulk_service::client::StripedFile;
+use nasd_bulk_service::client::{Opening, StripedFile};
 use nasd_bulk_service::desk::{DeskClient, DeskError};
 use nasd_cell::Cell;
 use nasd_cell::session::tls_to_host;
@@ -61,9 +61,11 @@ impl Desk {
         &self,
         path: &[u8],
         (wanted, mode): (Wanted, u32),
+        block: u64,
     ) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
         let ticket = self.client.ticket(path, wanted, mode, Some(LIFETIME)).map_err(refused)?;
-        let file = StripedFile::open(vec![ticket.opening(self.more)], 0).map_err(failure)?;
+        let opening = Opening { block, ..ticket.opening(self.more) };
+        let file = StripedFile::open(vec![opening], 0).map_err(failure)?;
         let facts = Facts { size: file.size_at_open(), ..facts_of(ticket.facts()) };
         Ok((Box::new(Striped::new(file, 0)?), facts))
     }
@@ -118,14 +120,14 @@ impl Remote for Desk {
         }
     }
 
-    fn open(&self, path: &[u8]) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
-        self.opened(path, (Wanted::READ, 0))
+    fn open(&self, path: &[u8], block: u64) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
+        self.opened(path, (Wanted::READ, 0), block)
     }
 
     fn make(&self, path: &[u8], making: Making) -> Result<Box<dyn RemoteFile>, Failure> {
         let kept = if making.keeps { Wanted::empty() } else { Wanted::TRUNCATE };
         let wanted = Wanted::WRITE | Wanted::CREATE | kept;
-        self.opened(path, (wanted, making.mode)).map(|(file, _)| file)
+        self.opened(path, (wanted, making.mode), 0).map(|(file, _)| file)
     }
 
     fn set(&self, path: &[u8], mode: u32, time: Timestamp) -> Result<bool, Failure> {

@@ -72,7 +72,7 @@ pub fn get(copying: &Copying<'_>) -> Outcome {
             .ok_or_else(|| format!("{}: there is no file of this name", remote.called(&path)))?;
         let Some(destination) = &destination else {
             must_be_file(&*remote, &path, &facts)?;
-            stream::to_output(copying, &*remote, &path)?;
+            stream::to_output(copying, &*remote, (&path, facts.size))?;
             continue;
         };
         let target = match (is_into, split(&path)) {
@@ -180,9 +180,11 @@ fn file(
         // A device or a pipe takes bytes in order, and keeps its name.
         let output = fs::OpenOptions::new().write(true).open(&target);
         let output = output.map_err(|error| failed(&target, &error))?;
-        return stream::into(copying, remote, &wanted.path, output);
+        return stream::into(copying, remote, (&wanted.path, wanted.size), output);
     }
-    let source = Reopened::open(remote, &wanted.path).map_err(|error| error.about(&called))?;
+    let block = copying.first_block(Parts::new(wanted.size, copying.arguments.streams));
+    let source = Reopened::open(remote, &wanted.path, block);
+    let source = source.map_err(|error| error.about(&called))?;
     let mut landing = Landing::new(copying, &source.facts, &target, called.as_bytes())?;
     let copied = landing.copy(copying, &source, memory);
     let checksum = copied.map_err(|error| error.about(&called))?;

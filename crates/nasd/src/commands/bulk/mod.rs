@@ -20,6 +20,7 @@ mod transfer;
 mod volume;
 
 use self::desk::Desk;
+use self::parts::Parts;
 use self::places::Place;
 use self::progress::Tally;
 use self::remote::Remote;
@@ -27,6 +28,7 @@ use self::shared::SharedObject;
 use self::volume::Volume;
 use super::Outcome;
 use crate::arguments::{BulkCommand, BulkCopyArguments};
+use nasd_bulk_service::client::block_of;
 use nasd_cell::Cell;
 use nasd_types::Protection;
 use std::error::Error;
@@ -76,6 +78,14 @@ pub struct Copying<'a> {
 }
 
 impl Copying<'_> {
+    /// In which blocks a file is read from its beginning on; 0 of one whose parts are read side by side.
+    fn first_block(&self, parts: Parts) -> u64 {
+        match parts.count() {
+            0 | 1 => block_of(parts.length(), self.arguments.block),
+            _ => 0,
+        }
+    }
+
     /// Reaches the other side, and tells the path there.
     fn reach(&self, place: &Place) -> Result<Reached, Box<dyn Error>> {
         let BulkCopyArguments { protection, patience, .. } = *self.arguments;

@@ -76,7 +76,8 @@ fn open(
         return Err(format!("{name} is of this machine: what is played comes from servers").into());
     }
     let (remote, path) = reach(directory, &place, (arguments.protection, arguments.patience))?;
-    let opened = remote.open(&path).map_err(|error| error.about(&remote.called(&path)))?;
+    let opened =
+        remote.open(&path, arguments.frame).map_err(|error| error.about(&remote.called(&path)))?;
     let (file, facts) = opened;
     if facts.size < arguments.frame {
         let (called, size) = (remote.called(&path), facts.size);

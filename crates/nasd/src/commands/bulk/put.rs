@@ -388,7 +388,7 @@ pub fn read_back(
     path: &[u8],
     parts: Parts,
 ) -> Result<Vec<Option<PartHash>>, Failure> {
-    let source = Reopened::open(remote, path)?;
+    let source = Reopened::open(remote, path, copying.first_block(parts))?;
     if source.facts.size != parts.length() {
         let (is, should) = (source.facts.size, parts.length());
         return Err(Failure::Final(format!("{is} bytes are there, and {should} were written")));

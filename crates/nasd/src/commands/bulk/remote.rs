@@ -105,9 +105,10 @@ pub trait Remote: Send + Sync {
     #[allow(clippy::missing_errors_doc, reason = "told once, above")]
     fn make_directory(&self, path: &[u8], mode: u32) -> Result<(), Failure>;
 
-    /// Opens a file for reading, and tells how it is.
+    /// Opens a file for reading, and tells how it is. It will be read from its beginning on in blocks of that many bytes, unless
+    /// that is 0.
     #[allow(clippy::missing_errors_doc, reason = "told once, above")]
-    fn open(&self, path: &[u8]) -> Result<(Box<dyn RemoteFile>, Facts), Failure>;
+    fn open(&self, path: &[u8], block: u64) -> Result<(Box<dyn RemoteFile>, Facts), Failure>;
 
     /// Opens a file for writing, made if there is none.
     #[allow(clippy::missing_errors_doc, reason = "told once, above")]

@@ -55,7 +55,7 @@ impl SharedObject {
         }
     }
 
-    fn opened(&self, options: Options) -> Result<StripedFile, Failure> {
+    fn opened(&self, options: Options, block: u64) -> Result<StripedFile, Failure> {
         let Delegated { capability, sealed, chain, key } = self.url.delegated.clone();
         let issued = IssuedCapability { capability, key, sealed };
         let opening = Opening {
@@ -63,7 +63,7 @@ impl SharedObject {
             authority: Authority::delegated(&issued, chain, self.protection),
             place: Vec::new(),
             options,
-            block: 0,
+            block,
             durable: true,
             patience: self.patience,
             clock_ahead_ns: 0,
@@ -89,7 +89,7 @@ impl Remote for SharedObject {
     fn facts(&self, _path: &[u8]) -> Result<Option<Facts>, Failure> {
         let unknown = Facts { kind: Kind::File, mode: MODE, size: 0, time: Timestamp(0) };
         match self.allowed.rights.contains(Rights::READ) {
-            true => self.open(b"").map(|(_, facts)| Some(facts)),
+            true => self.open(b"", 0).map(|(_, facts)| Some(facts)),
             false => Ok(Some(unknown)),
         }
     }
@@ -102,10 +102,12 @@ impl Remote for SharedObject {
         Err(no_names())
     }
 
-    fn open(&self, _path: &[u8]) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
+    fn open(&self, _path: &[u8], block: u64) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
         self.require(Rights::READ, "reading")?;
-        let file = self.opened(Options::READ)?;
         let region = self.allowed.region;
+        // Only what begins with the file is read from its beginning on.
+        let block = if region.offset == 0 { block } else { 0 };
+        let file = self.opened(Options::READ, block)?;
         let size = file.size_at_open().min(region.end()).saturating_sub(region.offset);
         let facts = Facts { kind: Kind::File, mode: MODE, size, time: Timestamp(0) };
         Ok((Box::new(Striped::new(file, region.offset)?), facts))
@@ -119,7 +121,7 @@ impl Remote for SharedObject {
                 format!("it has {length} bytes, and the URL allows {}", region.length).into()
             );
         }
-        let file = self.opened(Options::WRITE)?;
+        let file = self.opened(Options::WRITE, 0)?;
         let there = file.size_at_open().min(region.end()).saturating_sub(region.offset);
         if let Some(length) = making.length.filter(|length| there > *length) {
             let more = there - length;

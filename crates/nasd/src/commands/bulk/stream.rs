@@ -20,34 +20,39 @@ type Block = (u64, Vec<u8>);
 /// Permission bits of a file that is made of the input.
 const MODE: u32 = 0o644;
 
-/// Prints a file to the standard output.
+/// Prints a file of that many bytes to the standard output.
 ///
 /// # Errors
 /// What can't be read or written.
-pub fn to_output(copying: &Copying<'_>, remote: &dyn Remote, path: &[u8]) -> Outcome {
+pub fn to_output(
+    copying: &Copying<'_>,
+    remote: &dyn Remote,
+    (path, size): (&[u8], u64),
+) -> Outcome {
     if copying.arguments.resume || copying.arguments.checksum {
         return Err(
             "the output can't be read back or gone on with: leave --resume and --checksum away"
                 .into(),
         );
     }
-    Ok(into(copying, remote, path, io::stdout())?)
+    Ok(into(copying, remote, (path, size), io::stdout())?)
 }
 
-/// Writes a file to whatever takes bytes in order.
+/// Writes a file, of that many bytes as far as is known, to whatever takes bytes in order.
 ///
 /// # Errors
 /// What can't be read or written.
 pub fn into(
     copying: &Copying<'_>,
     remote: &dyn Remote,
-    path: &[u8],
+    (path, size): (&[u8], u64),
     mut output: impl Write,
 ) -> Result<(), Failure> {
     let called = remote.called(path);
-    let source = Reopened::open(remote, path).map_err(|error| error.about(&called))?;
-    let parts = Parts::new(source.facts.size, 1);
     let block = copying.arguments.block;
+    let source = Reopened::open(remote, path, copying.first_block(Parts::new(size, 1)));
+    let source = source.map_err(|error| error.about(&called))?;
+    let parts = Parts::new(source.facts.size, 1);
     copying.tally.expect(parts.length());
     let written = thread::scope(|scope| {
         let (blocks, shown) = sync_channel::<Vec<u8>>(AHEAD);

@@ -152,25 +152,27 @@ pub fn became_shorter(was: u64, is: u64) -> Failure {
 pub struct Reopened<'a> {
     remote: &'a dyn Remote,
     path: &'a [u8],
+    /// In which blocks it is read from its beginning on; 0 if it is not.
+    block: u64,
     /// How it was when it was opened first.
     pub facts: Facts,
     current: Mutex<(u32, Arc<dyn RemoteFile>)>,
 }
 
 impl<'a> Reopened<'a> {
-    /// Opens it.
+    /// Opens it, to be read from its beginning on in blocks of that many bytes, unless that is 0.
     ///
     /// # Errors
     /// The server's.
-    pub fn open(remote: &'a dyn Remote, path: &'a [u8]) -> Result<Self, Failure> {
-        let (file, facts) = remote.open(path)?;
+    pub fn open(remote: &'a dyn Remote, path: &'a [u8], block: u64) -> Result<Self, Failure> {
+        let (file, facts) = remote.open(path, block)?;
         if facts.size > LONGEST {
             let size = facts.size;
             return Err(Failure::Final(format!(
                 "the server tells of {size} bytes: no file is so long"
             )));
         }
-        Ok(Reopened { remote, path, facts, current: Mutex::new((0, Arc::from(file))) })
+        Ok(Reopened { remote, path, block, facts, current: Mutex::new((0, Arc::from(file))) })
     }
 
     /// Reads a part, as [`Piece::read`]; blocks may be shown again.
@@ -201,7 +203,7 @@ impl<'a> Reopened<'a> {
         let mut current = lock(&self.current);
         // Somebody else may have.
         if current.0 == number {
-            let (file, facts) = self.remote.open(self.path)?;
+            let (file, facts) = self.remote.open(self.path, self.block)?;
             if (facts.size, facts.time) != (self.facts.size, self.facts.time) {
                 return Err(Failure::Final(
                     "it was changed while it was read: copy it again".to_owned(),

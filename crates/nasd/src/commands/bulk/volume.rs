@@ -4,6 +4,7 @@ use super::remote::{
     Facts, Failure, Kind, Listed, Making, Remote, RemoteFile, RemoteLane, below, split,
 };
 use super::striped;
+use super::transfer::lock;
 use crate::shared_file::printable;
 use nasd_bulk_service::client::{BulkError, StripedFile};
 use nasd_cell::Cell;
@@ -15,7 +16,7 @@ use nasd_clerk::{
 use nasd_protocol::bulk::Options;
 use nasd_types::Protection;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Entries asked for at a time.
@@ -56,12 +57,17 @@ impl Volume {
         Ok((self.entry(parent)?, name))
     }
 
-    fn opened(&self, entry: &Entry, mode: OpenMode) -> Result<Box<dyn RemoteFile>, Failure> {
+    fn opened(
+        &self,
+        entry: &Entry,
+        mode: OpenMode,
+        block: u64,
+    ) -> Result<Box<dyn RemoteFile>, Failure> {
         let (file, _) = self.clerk.open_known(&self.caller, entry, mode).map_err(failure)?;
         let (clerk, caller, entry) = (Arc::clone(&self.clerk), Arc::clone(&self.caller), *entry);
-        let mut opened = VolumeFile { clerk, caller, entry, file, bulk: self.bulk, way: None };
-        match opened.open_way(false)? {
-            Some(way) => opened.way = Some(way),
+        let mut opened = VolumeFile { clerk, caller, entry, file, bulk: self.bulk, ways: None };
+        match opened.open_way(false, block)? {
+            Some(way) => opened.ways = Some(Ways::with(way)),
             // What goes by the clerk is protected as the volume says.
             None if !self.clerk.volume().protection.contains(self.bulk.0) => {
                 return Err(Failure::Final(
@@ -127,9 +133,9 @@ impl Remote for Volume {
         }
     }
 
-    fn open(&self, path: &[u8]) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
+    fn open(&self, path: &[u8], block: u64) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
         let entry = self.entry(path)?;
-        let file = self.opened(&entry, OpenMode::READ)?;
+        let file = self.opened(&entry, OpenMode::READ, block)?;
         Ok((file, facts_of(&entry.attributes)))
     }
 
@@ -144,7 +150,7 @@ impl Remote for Volume {
             let empty = SetFileAttributes { size: Some(0), ..SetFileAttributes::default() };
             self.clerk.setattr(&self.caller, entry.handle, &empty).map_err(failure)?;
         }
-        self.opened(&self.entry(path)?, OpenMode::WRITE)
+        self.opened(&self.entry(path)?, OpenMode::WRITE, 0)
     }
 
     fn set(&self, path: &[u8], mode: u32, time: Timestamp) -> Result<bool, Failure> {
@@ -180,15 +186,28 @@ struct VolumeFile {
     entry: Entry,
     file: OpenFile,
     bulk: (Protection, Duration),
-    /// The file as it is open at the drives that have its bytes, as it is for each lane once more; none where it is read and
-    /// written by the clerk.
-    way: Option<StripedFile>,
+    /// Nothing where it is read and written by the clerk.
+    ways: Option<Ways>,
+}
+
+/// A file as it is open at the drives that have its bytes, once for each reader and writer at a time.
+struct Ways {
+    alignment: u64,
+    /// Those that nobody uses.
+    idle: Mutex<Vec<StripedFile>>,
+}
+
+impl Ways {
+    fn with(way: StripedFile) -> Ways {
+        Ways { alignment: way.alignment(), idle: Mutex::new(vec![way]) }
+    }
 }
 
 impl VolumeFile {
     /// Opens it at the bulk service of the drives that have its bytes; nothing where it is read and written as by `nasd cp`: where
-    /// its bytes are kept more than once, or drives don't serve them so. `is_anew` where capabilities were refused.
-    fn open_way(&self, is_anew: bool) -> Result<Option<StripedFile>, Failure> {
+    /// its bytes are kept more than once, or drives don't serve them so. `is_anew` where capabilities were refused; `block` as of
+    /// [`Remote::open`].
+    fn open_way(&self, is_anew: bool, block: u64) -> Result<Option<StripedFile>, Failure> {
         let (more, patience) = self.bulk;
         let OpenMode { read, write } = self.file.mode();
         let mut options = Options::empty();
@@ -197,9 +216,9 @@ impl VolumeFile {
         let way = self.file.bulk_way(self.file.mode(), is_anew).map_err(failure)?;
         let Some(mut way) = way else { return Ok(None) };
         way.components.iter_mut().for_each(|component| component.protection |= more);
-        match way.open(options, patience) {
+        match way.open(options, patience, block) {
             // What the clerk has had for a while may have been taken back.
-            Err(error) if error.needs_new_capability() && !is_anew => self.open_way(true),
+            Err(error) if error.needs_new_capability() && !is_anew => self.open_way(true, block),
             Err(BulkError::Failed { .. }) => Ok(None),
             opened => striped::checked(opened.map_err(striped::failure)?).map(Some),
         }
@@ -207,7 +226,7 @@ impl VolumeFile {
 
     /// One more way, for a lane.
     fn new_way(&self, is_anew: bool) -> Result<StripedFile, Failure> {
-        let way = self.open_way(is_anew)?;
+        let way = self.open_way(is_anew, 0)?;
         way.ok_or_else(|| {
             Failure::Stale(
                 "its bytes were moved to where the bulk service has none of them".to_owned(),
@@ -218,12 +237,14 @@ impl VolumeFile {
 
 impl RemoteFile for VolumeFile {
     fn alignment(&self) -> u64 {
-        self.way.as_ref().map_or(1, StripedFile::alignment)
+        self.ways.as_ref().map_or(1, |ways| ways.alignment)
     }
 
     fn lane(&self) -> Result<Box<dyn RemoteLane + '_>, Failure> {
-        if self.way.is_some() {
-            return Ok(Box::new(ByWay { file: self, way: self.new_way(false)? }));
+        if let Some(ways) = &self.ways {
+            let idle = lock(&ways.idle).pop();
+            let way = idle.map_or_else(|| self.new_way(false), Ok)?;
+            return Ok(Box::new(ByWay { file: self, ways, way: Some(way) }));
         }
         if self.file.mode().write {
             return Ok(Box::new(Shared(&self.file)));
@@ -244,7 +265,7 @@ impl RemoteFile for VolumeFile {
 
     fn sync(&self) -> Result<(), Failure> {
         // What drives have answered is durable.
-        if self.way.is_some() {
+        if self.ways.is_some() {
             self.file.note_bulk_changes().map_err(failure)?;
         }
         self.file.sync().map_err(failure)
@@ -254,7 +275,9 @@ impl RemoteFile for VolumeFile {
 /// A reader or writer by a way of its own, which is had anew when its capabilities have ended.
 struct ByWay<'f> {
     file: &'f VolumeFile,
-    way: StripedFile,
+    ways: &'f Ways,
+    /// Nothing where the last one has ended, and another was not to be had.
+    way: Option<StripedFile>,
 }
 
 impl ByWay<'_> {
@@ -262,13 +285,19 @@ impl ByWay<'_> {
         &mut self,
         mut run: impl FnMut(&StripedFile) -> Result<T, BulkError>,
     ) -> Result<T, Failure> {
-        match run(&self.way) {
-            Err(error) if error.needs_new_capability() => {
-                self.way = self.file.new_way(true)?;
-                run(&self.way).map_err(striped::failure)
+        if let Some(way) = &self.way {
+            match run(way) {
+                Err(error) if error.needs_new_capability() => self.way = None,
+                done => return done.map_err(striped::failure),
             }
-            done => done.map_err(striped::failure),
         }
+        run(self.way.insert(self.file.new_way(true)?)).map_err(striped::failure)
+    }
+}
+
+impl Drop for ByWay<'_> {
+    fn drop(&mut self) {
+        lock(&self.ways.idle).extend(self.way.take());
     }
 }
 
