@@ -1,5 +1,6 @@
 //! What was read before it was asked for.
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nasd_types::ByteRange;
@@ -11,8 +12,44 @@ const AT_A_TIME: (usize, u64) = (3, 3 << 19);
 /// The same before any was had: what is wanted first is to come first, as somebody waits for it.
 const AT_FIRST: (usize, u64) = (1, 1 << 20);
 
+/// The same of all connections together, which have one medium. Each may make one whatever the others do.
+const ALL_AT_A_TIME: (usize, u64) = (4, 3 << 20);
+
+/// The reads ahead that are made now for all connections of a server.
+#[derive(Debug, Default)]
+pub(super) struct AllReads {
+    count: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+impl AllReads {
+    /// How many, and bytes of them, as far as can be told while others begin and end.
+    fn load(&self) -> (usize, u64) {
+        (self.count.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn begin(&self, bytes: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn end(&self, bytes: u64) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A read that was begun. It is to be [finished](Ahead::finish).
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) struct BegunRead {
+    number: u64,
+    pub(super) range: ByteRange,
+}
+
 /// The reads ahead of one open file.
-pub(super) struct Ahead<D> {
+pub(super) struct Ahead<'a, D> {
+    all: &'a AllReads,
     state: Mutex<State<D>>,
     changed: Condvar,
 }
@@ -45,17 +82,18 @@ impl<D> State<D> {
         reading.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.range.length))
     }
 
-    /// Whether one more may be read beside these.
-    fn has_room(&self, (count, bytes): (usize, u64)) -> bool {
-        let (reads, length) = if self.was_had { AT_A_TIME } else { AT_FIRST };
-        count < reads || bytes < length
+    /// Whether one more may be read beside these, while all connections together have so many.
+    fn has_room(&self, load: (usize, u64), of_all: (usize, u64)) -> bool {
+        let is_less = |(count, bytes), (reads, length)| count < reads || bytes < length;
+        let most = if self.was_had { AT_A_TIME } else { AT_FIRST };
+        is_less(load, most) && (load.0 == 0 || is_less(of_all, ALL_AT_A_TIME))
     }
 }
 
-impl<D> Ahead<D> {
-    pub(super) fn new() -> Ahead<D> {
+impl<'a, D> Ahead<'a, D> {
+    pub(super) fn new(all: &'a AllReads) -> Ahead<'a, D> {
         let state = State { slots: Vec::new(), number: 0, was_had: false };
-        Ahead { state: Mutex::new(state), changed: Condvar::new() }
+        Ahead { all, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<D>> {
@@ -76,29 +114,35 @@ impl<D> Ahead<D> {
             state.number += 1;
             state.slots.push(Slot { number, range: *range, stage: Stage::Waiting });
         }
-        let mut load = state.load();
+        let (mut load, mut of_all) = (state.load(), self.all.load());
         let waiting = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Waiting));
         let begun = waiting.take_while(|slot| {
-            let may_begin = state.has_room(load);
-            load = (load.0 + 1, load.1 + slot.range.length);
+            let may_begin = state.has_room(load, of_all);
+            for (count, bytes) in [&mut load, &mut of_all] {
+                *count += 1;
+                *bytes += slot.range.length;
+            }
             may_begin
         });
         begun.count()
     }
 
-    /// The next one, to be read now, and its number; nothing if none is left, or enough are being read: whoever reads these asks again.
-    pub(super) fn begin(&self) -> Option<(u64, ByteRange)> {
+    /// The next one, to be read now; nothing if none is left, or enough are being read: whoever reads these asks again.
+    pub(super) fn begin(&self) -> Option<BegunRead> {
         let mut state = self.lock();
-        if !state.has_room(state.load()) {
+        if !state.has_room(state.load(), self.all.load()) {
             return None;
         }
         let slot = state.slots.iter_mut().find(|slot| matches!(slot.stage, Stage::Waiting))?;
         slot.stage = Stage::Reading;
-        Some((slot.number, slot.range))
+        self.all.begin(slot.range.length);
+        Some(BegunRead { number: slot.number, range: slot.range })
     }
 
     /// It was read, or can't be: whoever asks for it will be told why.
-    pub(super) fn finish(&self, number: u64, read: Option<D>) {
+    pub(super) fn finish(&self, begun: BegunRead, read: Option<D>) {
+        let BegunRead { number, range } = begun;
+        self.all.end(range.length);
         let mut state = self.lock();
         let Some(at) = state.slots.iter().position(|slot| slot.number == number) else {
             return;
@@ -140,73 +184,108 @@ mod tests {
         ByteRange::new(number * 10, 10)
     }
 
+    /// Begins as many as may be.
+    fn begin_all<D>(ahead: &Ahead<'_, D>) -> Vec<BegunRead> {
+        std::iter::from_fn(|| ahead.begin()).collect()
+    }
+
+    fn ranges(begun: &[BegunRead]) -> Vec<ByteRange> {
+        begun.iter().map(|begun| begun.range).collect()
+    }
+
+    /// A reader who has had the first of these, and wants the others.
+    fn reads_on<'a>(all: &'a AllReads, wanted: &[ByteRange]) -> Ahead<'a, &'static str> {
+        let ahead = Ahead::new(all);
+        ahead.plan(&wanted[..1]);
+        ahead.finish(ahead.begin().unwrap(), Some("first"));
+        assert_eq!(ahead.take(&wanted[0]), Some("first"));
+        ahead.plan(&wanted[1..]);
+        ahead
+    }
+
     #[test]
     fn what_is_wanted_is_begun_once_and_what_is_not_any_more_is_dropped() {
-        let ahead = Ahead::new();
+        let all = AllReads::default();
+        let ahead = Ahead::new(&all);
         assert_eq!(ahead.plan(&[range(1), range(2)]), 2);
-        assert_eq!(ahead.begin(), Some((0, range(1))));
-        ahead.finish(0, Some("one"));
+        let one = ahead.begin().unwrap();
+        assert_eq!(one.range, range(1));
+        ahead.finish(one, Some("one"));
         assert_eq!(ahead.plan(&[range(1), range(2), range(3)]), 2, "nobody has begun with one");
         assert_eq!(ahead.take(&range(1)), Some("one"));
         assert_eq!(ahead.take(&range(1)), None, "it is told once");
         // Who asks before anybody has begun does it himself.
         assert_eq!(ahead.take(&range(2)), None);
-        assert_eq!(ahead.begin(), Some((2, range(3))));
-        assert_eq!(ahead.begin(), None);
+        let three = ahead.begin().unwrap();
+        assert_eq!((three.range, ahead.begin()), (range(3), None));
         // A wrong guess.
         assert_eq!(ahead.plan(&[range(9)]), 1);
-        ahead.finish(2, Some("three"));
+        ahead.finish(three, Some("three"));
         assert_eq!(ahead.take(&range(3)), None);
-        assert_eq!(ahead.begin(), Some((3, range(9))));
+        assert_eq!(ranges(&begin_all(&ahead)), [range(9)]);
     }
 
     #[test]
     fn no_more_are_begun_than_keep_the_medium_busy() {
+        let all = AllReads::default();
         let long = |number: u64| ByteRange::new(number << 20, 1 << 20);
-        let ahead = Ahead::new();
+        let ahead = Ahead::new(&all);
         assert_eq!(ahead.plan(&[long(0), long(1), long(2), long(3)]), 1);
-        assert_eq!(
-            (ahead.begin(), ahead.begin()),
-            (Some((0, long(0))), None),
-            "the first one first"
-        );
-        ahead.finish(0, Some("zero"));
-        assert_eq!((ahead.begin(), ahead.begin()), (Some((1, long(1))), None), "nobody has come");
+        let mut begun = begin_all(&ahead);
+        assert_eq!(ranges(&begun), [long(0)], "the first one first");
+        ahead.finish(begun.remove(0), Some("zero"));
+        let mut begun = begin_all(&ahead);
+        assert_eq!(ranges(&begun), [long(1)], "nobody has come");
         assert_eq!(ahead.take(&long(0)), Some("zero"));
         assert_eq!(ahead.plan(&[long(1), long(2), long(3), long(4)]), 2);
-        assert_eq!((ahead.begin(), ahead.begin()), (Some((2, long(2))), Some((3, long(3)))));
-        assert_eq!(ahead.begin(), None);
-        ahead.finish(1, Some("one"));
-        assert_eq!(ahead.begin(), Some((4, long(4))));
-        // Of shorter ones as many as make up the bytes.
-        let quarter = |number: u64| ByteRange::new(number << 18, 1 << 18);
-        let quarters = Ahead::new();
-        quarters.plan(&[quarter(0)]);
-        quarters.begin();
-        quarters.finish(0, Some("zero"));
-        assert_eq!(quarters.take(&quarter(0)), Some("zero"));
-        let wanted: Vec<ByteRange> = (1..9).map(quarter).collect();
-        assert_eq!(quarters.plan(&wanted), 6);
-        let begun = std::iter::from_fn(|| quarters.begin());
-        assert_eq!(begun.count(), 6);
-        let short = Ahead::<()>::new();
+        assert_eq!(ranges(&begin_all(&ahead)), [long(2), long(3)]);
+        ahead.finish(begun.remove(0), Some("one"));
+        assert_eq!(ranges(&begin_all(&ahead)), [long(4)]);
+    }
+
+    #[test]
+    fn of_short_ones_as_many_are_begun_as_make_up_the_bytes() {
+        let all = AllReads::default();
+        let wanted: Vec<ByteRange> =
+            (0..9).map(|number| ByteRange::new(number << 18, 1 << 18)).collect();
+        assert_eq!(begin_all(&reads_on(&all, &wanted)).len(), 6);
+        let short = Ahead::<()>::new(&all);
         short.plan(&[range(0), range(1), range(2), range(3)]);
-        assert!((0..4).all(|_| short.begin().is_some()));
+        assert_eq!(begin_all(&short).len(), 4);
+    }
+
+    #[test]
+    fn connections_share_what_the_medium_can_do_and_each_may_begin_one() {
+        let all = AllReads::default();
+        let long: Vec<ByteRange> =
+            (0..9).map(|number| ByteRange::new(number << 21, 1 << 21)).collect();
+        let readers: Vec<_> = (0..3).map(|_| reads_on(&all, &long)).collect();
+        let begun: Vec<_> = readers.iter().map(begin_all).collect();
+        assert_eq!(begun.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1, 1]);
+        assert_eq!(readers[1].plan(&long[1..]), 0, "nobody more is needed");
+        // Of one that has ended nothing counts when what it had begun is over.
+        readers[0].plan(&[]);
+        for begun in begun.into_iter().next().unwrap() {
+            readers[0].finish(begun, None);
+        }
+        assert_eq!(readers[1].plan(&long[1..]), 2);
+        assert_eq!(begin_all(&readers[1]).len(), 2);
+        assert_eq!(all.load(), (4, 4 << 21));
     }
 
     #[test]
     fn who_asks_for_what_is_being_read_waits_for_it() {
-        let ahead = Ahead::new();
+        let all = AllReads::default();
+        let ahead = Ahead::new(&all);
         ahead.plan(&[range(1), range(2)]);
-        ahead.begin();
-        ahead.begin();
+        let (one, two) = (ahead.begin().unwrap(), ahead.begin().unwrap());
         std::thread::scope(|scope| {
-            let one = scope.spawn(|| ahead.take(&range(1)));
-            let two = scope.spawn(|| ahead.take(&range(2)));
-            ahead.finish(0, Some("one"));
-            ahead.finish(1, None);
-            assert_eq!(one.join().unwrap(), Some("one"));
-            assert_eq!(two.join().unwrap(), None, "it could not be read");
+            let first = scope.spawn(|| ahead.take(&range(1)));
+            let second = scope.spawn(|| ahead.take(&range(2)));
+            ahead.finish(one, Some("one"));
+            ahead.finish(two, None);
+            assert_eq!(first.join().unwrap(), Some("one"));
+            assert_eq!(second.join().unwrap(), None, "it could not be read");
         });
     }
 }

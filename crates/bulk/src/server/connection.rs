@@ -112,7 +112,7 @@ pub fn serve<B: Backend, S: AsRef<TcpStream> + Clone + Send + 'static>(
         traits,
         options,
         sender,
-        ahead: Ahead::new(),
+        ahead: Ahead::new(sessions.reads()),
         hands: Hands::new(sessions.hands()),
     };
     let (guessing, first) = Guessing::at_open((traits, options), permit.fields.length, size);
@@ -187,7 +187,7 @@ struct Connection<'a, B: Backend> {
     /// How it was opened.
     options: Options,
     sender: Sender<'a>,
-    ahead: Ahead<B::Block>,
+    ahead: Ahead<'a, B::Block>,
     hands: Hands<'a, Job<B>>,
 }
 
@@ -209,7 +209,7 @@ impl<B: Backend> Job<B> {
 }
 
 /// Nothing more is read ahead from when this is dropped on, also by a panic.
-struct Ending<'a, D>(&'a Ahead<D>);
+struct Ending<'a, D>(&'a Ahead<'a, D>);
 
 impl<D> Drop for Ending<'_, D> {
     fn drop(&mut self) {
@@ -381,10 +381,11 @@ impl<B: Backend> Connection<'_, B> {
     }
 
     fn read_ahead(&self) {
-        while let Some((number, range)) = self.ahead.begin() {
+        while let Some(begun) = self.ahead.begin() {
+            let read = || self.backend.ahead(&self.file, begun.range);
             // Who waits for it must hear of it in any case.
-            let read = catch_unwind(AssertUnwindSafe(|| self.backend.ahead(&self.file, range)));
-            self.ahead.finish(number, read.unwrap_or(None));
+            let read = catch_unwind(AssertUnwindSafe(read));
+            self.ahead.finish(begun, read.unwrap_or(None));
         }
     }
 

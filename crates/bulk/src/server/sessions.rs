@@ -11,6 +11,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::ahead::AllReads;
 use super::hands::AllHands;
 
 /// How long a connection waits for the one whose place it takes: so that a client, who waits for half a minute, is told to try
@@ -26,6 +27,7 @@ pub struct Sessions {
     changed: Condvar,
     patience: Duration,
     hands: AllHands,
+    reads: AllReads,
 }
 
 #[derive(Default)]
@@ -78,6 +80,7 @@ impl Default for Sessions {
             changed: Condvar::new(),
             patience: PLACE_PATIENCE,
             hands: AllHands::new(MOST_HANDS),
+            reads: AllReads::default(),
         }
     }
 }
@@ -97,6 +100,10 @@ impl Sessions {
 
     pub(super) fn hands(&self) -> &AllHands {
         &self.hands
+    }
+
+    pub(super) fn reads(&self) -> &AllReads {
+        &self.reads
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
