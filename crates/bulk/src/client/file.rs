@@ -129,7 +129,7 @@ impl BulkFile {
     /// [`BulkError`]; what is in `into` then is of no use.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, BulkError> {
         self.check(offset, into.len())?;
-        self.transfer(offset, into.chunks_mut(self.part_bytes()).map(Part::Into))
+        self.transfer(offset, into.chunks_mut(self.read_bytes()).map(Part::Into))
     }
 
     /// Writes all of it at an offset.
@@ -139,7 +139,7 @@ impl BulkFile {
     /// [`BulkError`]; any part of it may be written then.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<(), BulkError> {
         self.check(offset, data.len())?;
-        self.transfer(offset, data.chunks(self.part_bytes()).map(Part::From)).map(drop)
+        self.transfer(offset, data.chunks(self.most_bytes()).map(Part::From)).map(drop)
     }
 
     /// Makes durable what was written. Where it was durable when it was answered, nothing is asked.
@@ -223,11 +223,23 @@ impl BulkFile {
         }
     }
 
-    /// How long the parts are of a transfer that is longer than a block, or than one may be.
-    pub(super) fn part_bytes(&self) -> usize {
-        let Told { most, alignment, .. } = self.told;
-        let most = if self.block == 0 { most } else { most.min(self.block) };
-        let whole = (most / alignment * alignment).max(alignment);
+    /// Most bytes of one transfer.
+    pub(super) fn most_bytes(&self) -> usize {
+        self.whole(self.told.most)
+    }
+
+    /// Bytes of the reads that a longer one is made of.
+    pub(super) fn read_bytes(&self) -> usize {
+        match self.block {
+            0 => self.most_bytes(),
+            block => self.whole(block.min(self.told.most)),
+        }
+    }
+
+    /// So many bytes, or less, as the server wants them.
+    fn whole(&self, bytes: u64) -> usize {
+        let alignment = self.told.alignment;
+        let whole = (bytes / alignment * alignment).max(alignment);
         usize::try_from(whole).unwrap_or(usize::MAX)
     }
 

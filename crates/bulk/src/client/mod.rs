@@ -32,10 +32,15 @@ const SHORT_FILE_BYTES: u64 = 32 << 20;
 /// The short blocks: what has come is on its way, and is looked at, while the medium reads the next ones.
 const SHORT_BLOCK_BYTES: u64 = 256 << 10;
 
+/// Whether a file of so many bytes is best read in short blocks.
+pub fn is_short(file_bytes: u64) -> bool {
+    file_bytes <= SHORT_FILE_BYTES
+}
+
 /// In which blocks a file of so many bytes is best read by who reads all of it: in short ones if it is short, as it is over then
 /// before much was read ahead; else in those of `block` bytes that the reader likes.
 pub fn block_of(file_bytes: u64, block: u64) -> u64 {
-    match file_bytes <= SHORT_FILE_BYTES {
+    match is_short(file_bytes) {
         true => block.min(SHORT_BLOCK_BYTES),
         false => block,
     }
@@ -53,7 +58,7 @@ pub struct Opening {
     /// Whether it is to be read, or written.
     pub options: Options,
     /// In blocks of how many bytes the file will be read, from its beginning on: then the server reads the first ones as soon as it
-    /// is open, and a longer read asks for several of them at a time. A multiple of the server's alignment, of 4096 for one; 0 if it
+    /// is open, and a longer [`BulkFile::read_at`] or [`Lane::read_at`] asks for several of them at a time. A multiple of the server's alignment, of 4096 for one; 0 if it
     /// is not known. [`block_of`] tells one for a file that is read whole.
     pub block: u64,
     /// Whether what is written, and a length that is set, is durable when it is answered, and need not be written again where the

@@ -1,11 +1,15 @@
 //! Parts of a transfer, and what became of them.
 
+use std::ops::RangeInclusive;
+
 use nasd_types::ByteRange;
 
 use super::{BulkError, Completed, Queue};
 
-/// Parts of one transfer that are under way over one connection at a time.
-const PARTS: usize = 4;
+/// Parts of one transfer that are under way over one connection at a time: of short ones as many as make up the bytes, so that a
+/// server that is far away is not waited for with each.
+const PARTS: RangeInclusive<usize> = 4..=16;
+const PARTS_BYTES: usize = 2 << 20;
 
 /// A part of what is read into, or written from.
 pub(super) enum Part<'a> {
@@ -50,11 +54,12 @@ pub(super) struct Tally {
 impl Tally {
     /// Begins a part, and waits for another one if too many are under way.
     pub(super) fn begin<'d>(&mut self, queue: &mut Queue<'_, Part<'d>>, at: u64, part: Part<'d>) {
+        let most = PARTS_BYTES / part.length().max(1);
         match part {
             Part::Into(_) => queue.read(at, part),
             Part::From(_) => queue.write(at, part),
         }
-        if queue.under_way() >= PARTS
+        if queue.under_way() >= most.clamp(*PARTS.start(), *PARTS.end())
             && let Some(completed) = queue.wait()
         {
             self.take(completed);

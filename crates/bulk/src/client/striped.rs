@@ -150,10 +150,14 @@ impl StripedFile {
         whole.into_iter().flat_map(cut).collect()
     }
 
-    /// Checks a transfer, and cuts it into what one server does at once.
-    fn plan(&self, offset: u64, length: usize) -> Result<Vec<(usize, ByteRange)>, BulkError> {
+    /// Checks a transfer, and cuts it into what one server does at once, which it tells of itself.
+    fn plan(
+        &self,
+        (offset, length): (u64, usize),
+        at_once: impl Fn(&BulkFile) -> usize,
+    ) -> Result<Vec<(usize, ByteRange)>, BulkError> {
         self.columns.iter().try_for_each(|column| column.check(offset, length))?;
-        let most = self.columns.iter().map(BulkFile::part_bytes).min().unwrap_or(1);
+        let most = self.columns.iter().map(at_once).min().unwrap_or(1);
         Ok(self.pieces(ByteRange::new(offset, length as u64), most))
     }
 }
@@ -193,7 +197,8 @@ impl Lane<'_> {
     ///
     /// As [`StripedFile::write_at`].
     pub fn write_at(&mut self, data: &[u8], offset: u64) -> Result<(), BulkError> {
-        let (plan, mut rest) = (self.file.plan(offset, data.len())?, data);
+        let plan = self.file.plan((offset, data.len()), BulkFile::most_bytes)?;
+        let mut rest = data;
         let parts = plan.into_iter().map(|(column, range)| {
             let (part, behind) = rest.split_at(range.length as usize);
             rest = behind;
@@ -204,7 +209,8 @@ impl Lane<'_> {
 
     /// Reads at an offset; tells which bytes were lacking, each at the end of a component, behind which the file may go on.
     fn read(&mut self, into: &mut [u8], offset: u64) -> Result<Vec<ByteRange>, BulkError> {
-        let (plan, mut rest) = (self.file.plan(offset, into.len())?, into);
+        let plan = self.file.plan((offset, into.len()), BulkFile::read_bytes)?;
+        let mut rest = into;
         let parts = plan.into_iter().map(|(column, range)| {
             let (part, behind) = std::mem::take(&mut rest).split_at_mut(range.length as usize);
             rest = behind;

@@ -1,7 +1,7 @@
 //! What was read before it was asked for.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nasd_types::ByteRange;
 
@@ -15,27 +15,38 @@ const AT_FIRST: (usize, u64) = (1, 1 << 20);
 /// The same of all connections together, which have one medium. Each may make one whatever the others do.
 const ALL_AT_A_TIME: (usize, u64) = (4, 3 << 20);
 
+/// A read that takes longer hangs.
+const HANGS: Duration = Duration::from_secs(1);
+
 /// The reads ahead that are made now for all connections of a server.
 #[derive(Debug, Default)]
 pub(super) struct AllReads {
-    count: AtomicUsize,
-    bytes: AtomicU64,
+    /// When each was begun, and its bytes.
+    begun: Mutex<Vec<(Instant, u64)>>,
 }
 
 impl AllReads {
-    /// How many, and bytes of them, as far as can be told while others begin and end.
-    fn load(&self) -> (usize, u64) {
-        (self.count.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, u64)>> {
+        // Nothing that can panic is done with it.
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, bytes: u64) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// How many keep the medium busy, and bytes of them. One that hangs keeps others from nothing.
+    pub(super) fn load(&self) -> (usize, u64) {
+        let begun = self.lock();
+        let lively = begun.iter().filter(|(since, _)| since.elapsed() < HANGS);
+        lively.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes))
     }
 
-    fn end(&self, bytes: u64) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    fn begin(&self, since: Instant, bytes: u64) {
+        self.lock().push((since, bytes));
+    }
+
+    fn end(&self, since: Instant, bytes: u64) {
+        let mut begun = self.lock();
+        if let Some(at) = begun.iter().position(|one| *one == (since, bytes)) {
+            begun.swap_remove(at);
+        }
     }
 }
 
@@ -44,6 +55,7 @@ impl AllReads {
 #[must_use]
 pub(super) struct BegunRead {
     number: u64,
+    since: Instant,
     pub(super) range: ByteRange,
 }
 
@@ -135,14 +147,15 @@ impl<'a, D> Ahead<'a, D> {
         }
         let slot = state.slots.iter_mut().find(|slot| matches!(slot.stage, Stage::Waiting))?;
         slot.stage = Stage::Reading;
-        self.all.begin(slot.range.length);
-        Some(BegunRead { number: slot.number, range: slot.range })
+        let since = Instant::now();
+        self.all.begin(since, slot.range.length);
+        Some(BegunRead { number: slot.number, since, range: slot.range })
     }
 
     /// It was read, or can't be: whoever asks for it will be told why.
     pub(super) fn finish(&self, begun: BegunRead, read: Option<D>) {
-        let BegunRead { number, range } = begun;
-        self.all.end(range.length);
+        let BegunRead { number, since, range } = begun;
+        self.all.end(since, range.length);
         let mut state = self.lock();
         let Some(at) = state.slots.iter().position(|slot| slot.number == number) else {
             return;
@@ -271,6 +284,18 @@ mod tests {
         assert_eq!(readers[1].plan(&long[1..]), 2);
         assert_eq!(begin_all(&readers[1]).len(), 2);
         assert_eq!(all.load(), (4, 4 << 21));
+    }
+
+    #[test]
+    fn what_hangs_in_one_connection_keeps_others_from_nothing() {
+        let all = AllReads::default();
+        let long: Vec<ByteRange> =
+            (0..9).map(|number| ByteRange::new(number << 21, 1 << 21)).collect();
+        let long_ago = Instant::now().checked_sub(HANGS).unwrap();
+        (0..9).for_each(|_| all.begin(long_ago, 1 << 21));
+        assert_eq!(begin_all(&reads_on(&all, &long)).len(), 3);
+        (0..9).for_each(|_| all.end(long_ago, 1 << 21));
+        assert_eq!(all.lock().len(), 3);
     }
 
     #[test]

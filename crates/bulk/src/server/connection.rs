@@ -101,7 +101,7 @@ pub fn serve<B: Backend, S: AsRef<TcpStream> + Clone + Send + 'static>(
     let answer = |sender: &Sender<'_>| {
         answer_open((backend, sender), (&packet, &permit), (nonce, identity), told)
     };
-    let (Ok((Facts { size, .. }, file)), Some(options)) = (found, options) else {
+    let (Ok((facts, file)), Some(options)) = (found, options) else {
         return Ok(answer(&sender)?);
     };
     let connection = Connection {
@@ -115,7 +115,7 @@ pub fn serve<B: Backend, S: AsRef<TcpStream> + Clone + Send + 'static>(
         ahead: Ahead::new(sessions.reads()),
         hands: Hands::new(sessions.hands()),
     };
-    let (guessing, first) = Guessing::at_open((traits, options), permit.fields.length, size);
+    let (guessing, first) = Guessing::at_open((traits, options), permit.fields.length, facts);
     connection.run(guessing, &first, answer)
 }
 
@@ -159,12 +159,13 @@ impl Guessing {
     fn at_open(
         (traits, options): (Traits, Options),
         block: u64,
-        size: u64,
+        Facts { size, alignment, .. }: Facts,
     ) -> (Guessing, Vec<ByteRange>) {
         let mut guess = Guess::new(traits.ahead_bytes);
         let is_random = options.contains(Options::RANDOM);
         let will_read = options.contains(Options::READ) && !is_random;
-        let first = match will_read && block <= traits.most {
+        let is_possible = block <= traits.most && block.is_multiple_of(alignment.max(1));
+        let first = match will_read && is_possible {
             true => guess.at_open(block, size),
             false => Vec::new(),
         };

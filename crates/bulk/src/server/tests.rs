@@ -582,12 +582,17 @@ fn who_says_how_long_blocks_are_is_read_ahead_for_at_once_and_asks_for_several_a
     assert_eq!(file.read_at(&mut into, 0).unwrap(), into.len());
     assert!(into == contents(ByteRange::new(0, BLOCKS * BLOCK)));
     assert!((0..BLOCKS).all(|block| begun(block * BLOCK) == 1), "each once, as a block");
-    assert!(rig.fake.most_under_way.load(Ordering::SeqCst) > 1);
     // Whoever reads beside that begins elsewhere.
     let (_first, mut second) = (file.queue::<Vec<u8>>(), file.queue());
     second.read(HANGS, vec![0; BLOCK as usize]);
     assert_eq!(second.wait().unwrap().outcome.unwrap() as u64, BLOCK);
     assert_eq!((rig.fake.opens.load(Ordering::SeqCst), begun(0)), (2, 1));
+    // Where nothing is read ahead, only what is asked for is under way.
+    rig.fake.most_under_way.store(0, Ordering::SeqCst);
+    let opening = Opening { block: BLOCK, ..rig.opening(Duration::from_secs(20)) };
+    BulkFile::open(opening).unwrap().read_at(&mut into, 0).unwrap();
+    let at_a_time = rig.fake.most_under_way.load(Ordering::SeqCst);
+    assert!((2..=17).contains(&at_a_time), "{at_a_time}");
 }
 
 #[test]
@@ -616,6 +621,7 @@ fn nothing_is_read_ahead_for_who_has_gone() {
     drop(client);
     wait_until("it ends", || rig.sessions.hands().count() == 0);
     assert!(begun() < crate::guess::MOST_READS, "{} reads", begun());
+    assert_eq!(rig.sessions.reads().load(), (0, 0));
 }
 
 #[test]
@@ -648,6 +654,7 @@ fn all_connections_together_have_so_many_threads_and_go_on_without() {
         assert!(is_much || most < 1000, "{at_a_time}: none had others do anything");
         // Who has nothing to do leaves them to others, while its connection is there.
         wait_until("threads end", || rig.sessions.hands().count() == 0);
+        assert_eq!(rig.sessions.reads().load(), (0, 0));
         drop(clients);
     }
 }

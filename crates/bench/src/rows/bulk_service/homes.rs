@@ -148,13 +148,12 @@ impl<'b> Served<'b> {
     fn start(bench: &'b Bench<'b>) -> Result<Served<'b>, BenchError> {
         let path = bench.target.directory.join("served");
         std::fs::create_dir_all(&path).map_err(BenchError::io("can't make a directory"))?;
-        let direct = rustix::fs::open(
-            &path,
-            OFlags::TMPFILE | OFlags::WRONLY | OFlags::DIRECT,
-            Mode::RUSR | Mode::WUSR,
-        );
-        let direct = direct.map_err(std::io::Error::from);
-        direct.map_err(BenchError::io("files of this directory can't be read past the cache"))?;
+        let trial = path.join("trial");
+        let how = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT;
+        let direct = rustix::fs::open(&trial, how, Mode::RUSR | Mode::WUSR);
+        let removed =
+            direct.map_err(std::io::Error::from).and_then(|_| std::fs::remove_file(trial));
+        removed.map_err(BenchError::io("files of this directory can't be read past the cache"))?;
         let address = free_address()?;
         let mut serve = Command::new(&bench.target.cells.program);
         serve.args(["bulk", "serve", "--anyone", "--listen", &address]).arg(&path);

@@ -8,7 +8,7 @@ use nasd_capability::{Capability, CapabilityUrl, Delegated};
 use nasd_client::Authority;
 use nasd_protocol::bulk::Options;
 use nasd_protocol::manager::IssuedCapability;
-use nasd_types::{Protection, Rights, Timestamp};
+use nasd_types::{ByteRange, Protection, Rights, Timestamp};
 use std::error::Error;
 use std::time::Duration;
 
@@ -105,8 +105,8 @@ impl Remote for SharedObject {
     fn open(&self, _path: &[u8], block: u64) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
         self.require(Rights::READ, "reading")?;
         let region = self.allowed.region;
-        // Only what begins with the file is read from its beginning on.
-        let block = if region.offset == 0 { block } else { 0 };
+        // Of a part others than these blocks are read.
+        let block = if region == ByteRange::ALL { block } else { 0 };
         let file = self.opened(Options::READ, block)?;
         let size = file.size_at_open().min(region.end()).saturating_sub(region.offset);
         let facts = Facts { kind: Kind::File, mode: MODE, size, time: Timestamp(0) };

@@ -6,6 +6,7 @@ use super::put::{explained, meanwhile, read_back};
 use super::remote::{Failure, Kind, Making, Remote, RemoteFile};
 use super::transfer::{Piece, Reopened, lock};
 use crate::commands::Outcome;
+use nasd_bulk_service::client::block_of;
 use std::io::{self, Read, Write};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -50,7 +51,7 @@ pub fn into(
 ) -> Result<(), Failure> {
     let called = remote.called(path);
     let block = copying.arguments.block;
-    let source = Reopened::open(remote, path, copying.first_block(Parts::new(size, 1)));
+    let source = Reopened::open(remote, path, block_of(size, block));
     let source = source.map_err(|error| error.about(&called))?;
     let parts = Parts::new(source.facts.size, 1);
     copying.tally.expect(parts.length());

@@ -152,8 +152,6 @@ pub fn became_shorter(was: u64, is: u64) -> Failure {
 pub struct Reopened<'a> {
     remote: &'a dyn Remote,
     path: &'a [u8],
-    /// In which blocks it is read from its beginning on; 0 if it is not.
-    block: u64,
     /// How it was when it was opened first.
     pub facts: Facts,
     current: Mutex<(u32, Arc<dyn RemoteFile>)>,
@@ -172,7 +170,7 @@ impl<'a> Reopened<'a> {
                 "the server tells of {size} bytes: no file is so long"
             )));
         }
-        Ok(Reopened { remote, path, block, facts, current: Mutex::new((0, Arc::from(file))) })
+        Ok(Reopened { remote, path, facts, current: Mutex::new((0, Arc::from(file))) })
     }
 
     /// Reads a part, as [`Piece::read`]; blocks may be shown again.
@@ -203,7 +201,8 @@ impl<'a> Reopened<'a> {
         let mut current = lock(&self.current);
         // Somebody else may have.
         if current.0 == number {
-            let (file, facts) = self.remote.open(self.path, self.block)?;
+            // It is read on from anywhere.
+            let (file, facts) = self.remote.open(self.path, 0)?;
             if (facts.size, facts.time) != (self.facts.size, self.facts.time) {
                 return Err(Failure::Final(
                     "it was changed while it was read: copy it again".to_owned(),
