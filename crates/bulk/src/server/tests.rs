@@ -618,6 +618,7 @@ fn nothing_is_read_ahead_for_who_has_gone() {
     let client = rig.asks_to_read_blocks(0, BLOCK);
     let begun = || rig.fake.reads.lock().unwrap().len();
     wait_until("it reads ahead", || begun() > 0);
+    assert!(rig.sessions.reads().load().0 > 0);
     drop(client);
     wait_until("it ends", || rig.sessions.hands().count() == 0);
     assert!(begun() < crate::guess::MOST_READS, "{} reads", begun());
