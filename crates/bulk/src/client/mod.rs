@@ -58,8 +58,8 @@ pub struct Opening {
     /// Whether it is to be read, or written.
     pub options: Options,
     /// In blocks of how many bytes the file will be read, from its beginning on: then the server reads the first ones as soon as it
-    /// is open, and a longer [`BulkFile::read_at`] or [`Lane::read_at`] asks for several of them at a time. A multiple of the server's alignment, of 4096 for one; 0 if it
-    /// is not known. [`block_of`] tells one for a file that is read whole.
+    /// is open, and a longer [`BulkFile::read_at`] or [`Lane::read_at`] asks for several of them at a time. A multiple of the server's
+    /// alignment, of 4096 for one; 0 if it is not known. [`block_of`] tells one for a file that is read whole.
     pub block: u64,
     /// Whether what is written, and a length that is set, is durable when it is answered, and need not be written again where the
     /// server starts anew. So it is at a drive, of which writes demand it; a server of a directory does not have that for lengths.

@@ -122,7 +122,8 @@ fn read(
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Reads a short file over one connection, as `nasd bulk get` does up to 8 MiB and `nasd bulk get FILE -` up to 32; from before the open on, in seconds.
+/// Reads a short file over one connection, as `nasd bulk get` does up to 8 MiB and `nasd bulk get FILE -` up to 32; from before the
+/// open on, in seconds.
 fn get(made: &Made<'_>, bytes: u64, memory: &mut [u8]) -> Result<f64, BenchError> {
     let begun = Instant::now();
     let block = block_of(bytes, memory.len() as u64);
