@@ -1,4 +1,5 @@
-//! How fast a directory is served: `cargo run --release -p nasd-bulk --example served_speed -- FILE [BLOCK_KIB [UNDER_WAY]]`.
+//! How fast a directory is served: `cargo run --release -p nasd-bulk --example served_speed -- FILE [BLOCK_KIB [UNDER_WAY
+//! [random]]]`.
 
 use std::error::Error;
 use std::net::TcpListener;
@@ -21,11 +22,23 @@ fn now() -> Timestamp {
     Timestamp::from_parts(since_epoch.as_secs(), since_epoch.subsec_nanos())
 }
 
+/// A step from block to block, far and without order for a medium.
+fn coprime(blocks: u64) -> u64 {
+    let divides = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a > 1
+    };
+    (blocks * 5 / 13 + 1..).find(|step| !divides(*step, blocks)).unwrap_or(1)
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = PathBuf::from(arguments.next().ok_or("which file?")?);
     let block: usize = arguments.next().map_or(Ok(1536), |text| text.parse())? << 10;
     let under_way: usize = arguments.next().map_or(Ok(1), |text| text.parse())?;
+    let is_random = arguments.next().is_some_and(|text| text == "random");
     let folder = path.parent().ok_or("a file in a directory")?;
     let surroundings = Surroundings {
         identity: DriveId(7),
@@ -51,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     let authority = Authority::delegated(&issued, Chain::default(), Protection::NONE);
     let patience = Duration::from_secs(10);
-    let options = Options::READ;
+    let options = if is_random { Options::READ | Options::RANDOM } else { Options::READ };
     let opening = Opening {
         address,
         authority,
@@ -64,19 +77,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let begun = Instant::now();
     let file = BulkFile::open(opening)?;
-    let (mut queue, mut total, mut offset) = (file.queue::<Vec<u8>>(), 0_u64, 0_u64);
-    let size = file.size_at_open();
+    let (mut queue, mut total) = (file.queue::<Vec<u8>>(), 0_u64);
+    let blocks = file.size_at_open().div_ceil(block as u64);
+    // Each block once: by steps that have no divisor in common with their number.
+    let step = if is_random { coprime(blocks) } else { 1 };
+    let mut offsets = (0..blocks).map(|number| number * step % blocks * block as u64);
     let mut spare: Vec<Vec<u8>> = (0..under_way).map(|_| vec![0; block]).collect();
     loop {
-        while let Some(buffer) = spare.pop().filter(|_| offset < size) {
+        while let Some(buffer) = spare.pop()
+            && let Some(offset) = offsets.next()
+        {
             queue.read(offset, buffer);
-            offset += block as u64;
         }
         let Some(done) = queue.wait() else { break };
         total += done.outcome? as u64;
         spare.push(done.buffer);
     }
     let taken = begun.elapsed();
-    println!("{total} bytes: {:.0} MB/s", total as f64 / taken.as_secs_f64() / 1e6);
+    let seconds = taken.as_secs_f64();
+    println!(
+        "{total} bytes: {:.0} MB/s, {:.0} blocks a second",
+        total as f64 / seconds / 1e6,
+        blocks as f64 / seconds
+    );
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! projectors, one picture).
 //!
 //! Pure: whoever reads and shows frames tells the time, and asks what to do. A frame is due by the clock, and shown when all
-//! streams have it. One that somebody lacks when it is due is late; when the next one would be due it is dropped, by all of
+//! streams have it. One that is shown clearly behind that time is late; when the next one would be due it is dropped, by all of
 //! them, and whoever was reading it goes on with the next. So no stream ever shows another frame than the others.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Report {
     /// Frames that all streams have shown.
     pub shown: u64,
-    /// Those of them that some stream did not have when they were due.
+    /// Those of them that were shown more than a quarter of the period after they were due.
     pub late: u64,
     /// Frames that were left out.
     pub dropped: u64,

@@ -88,6 +88,9 @@ fn what_can_not_be_played_is_told() {
     rig.put("s1", &noise(1, 3 * FRAME));
     let cut = play(&sources(&files), &playing(10, 1), &nothing, &mut |_| true).unwrap_err();
     assert!(matches!(cut, PlayError::Cut { stream: 1, .. }), "{cut}");
+    let nothing_each = Playing { frame_bytes: 0, ..playing(10, 1) };
+    // A frame is a byte at least, which may be less than is read there.
+    drop(play(&sources(&files), &nothing_each, &nothing, &mut |_| true));
     let full = |_: usize, _: u64, _: &[u8]| Err(std::io::ErrorKind::StorageFull.into());
     let unshown = play(&sources(&files), &playing(2, 1), &full, &mut |_| true).unwrap_err();
     assert!(matches!(unshown, PlayError::Show { .. }), "{unshown}");

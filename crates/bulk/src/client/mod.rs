@@ -70,3 +70,22 @@ pub struct Opening {
     /// which anybody could say in its place, is believed only if that is near.
     pub clock_ahead_ns: i128,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_file_is_read_in_short_blocks() {
+        const MIB: u64 = 1 << 20;
+        for (bytes, block, best) in [
+            (0, 4 * MIB, MIB / 4),
+            (32 * MIB, 4 * MIB, MIB / 4),
+            (32 * MIB + 1, 4 * MIB, 4 * MIB),
+            (MIB, 4096, 4096),
+            (u64::MAX, 4096, 4096),
+        ] {
+            assert_eq!(block_of(bytes, block), best, "{bytes} bytes");
+        }
+    }
+}

@@ -11,6 +11,11 @@ use super::{BulkError, Completed, Queue};
 const PARTS: RangeInclusive<usize> = 4..=16;
 const PARTS_BYTES: usize = 2 << 20;
 
+/// How many parts of so many bytes are under way at a time.
+fn at_a_time(part_bytes: usize) -> usize {
+    (PARTS_BYTES / part_bytes.max(1)).clamp(*PARTS.start(), *PARTS.end())
+}
+
 /// A part of what is read into, or written from.
 pub(super) enum Part<'a> {
     Into(&'a mut [u8]),
@@ -54,12 +59,12 @@ pub(super) struct Tally {
 impl Tally {
     /// Begins a part, and waits for another one if too many are under way.
     pub(super) fn begin<'d>(&mut self, queue: &mut Queue<'_, Part<'d>>, at: u64, part: Part<'d>) {
-        let most = PARTS_BYTES / part.length().max(1);
+        let most = at_a_time(part.length());
         match part {
             Part::Into(_) => queue.read(at, part),
             Part::From(_) => queue.write(at, part),
         }
-        if queue.under_way() >= most.clamp(*PARTS.start(), *PARTS.end())
+        if queue.under_way() >= most
             && let Some(completed) = queue.wait()
         {
             self.take(completed);
@@ -104,6 +109,12 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_short_parts_more_are_under_way() {
+        let most = [0, 4096, 256 << 10, 512 << 10, 4 << 20].map(at_a_time);
+        assert_eq!(most, [16, 16, 8, 4, 4]);
+    }
 
     #[test]
     fn what_comes_behind_something_lacking_does_not_count() {

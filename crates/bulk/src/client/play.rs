@@ -52,7 +52,7 @@ impl Source for StripedFile {
 /// What is played.
 #[derive(Clone, Copy, Debug)]
 pub struct Playing {
-    /// Bytes of a frame.
+    /// Bytes of a frame, one at least.
     pub frame_bytes: usize,
     /// Time from one frame to the next.
     pub period: Duration,
@@ -145,9 +145,9 @@ pub fn play(
     show: &Show<'_>,
     looks_on: &mut dyn FnMut(&Report) -> bool,
 ) -> Result<Report, PlayError> {
-    let frame_bytes = playing.frame_bytes.max(1);
+    let playing = &Playing { frame_bytes: playing.frame_bytes.max(1), ..*playing };
     for (stream, file) in files.iter().enumerate() {
-        if file.length() < frame_bytes as u64 {
+        if file.length() < playing.frame_bytes as u64 {
             return Err(PlayError::Short { stream });
         }
     }

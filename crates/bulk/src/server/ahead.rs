@@ -12,11 +12,12 @@ const AT_A_TIME: (usize, u64) = (3, 3 << 19);
 /// The same before any was had: what is wanted first is to come first, as somebody waits for it.
 const AT_FIRST: (usize, u64) = (1, 1 << 20);
 
-/// The same of all connections together, which have one medium. Each may make one whatever the others do.
+/// The same of all connections together, which have one medium, or a few more where several begin at the same moment. Each may make
+/// one whatever the others do.
 const ALL_AT_A_TIME: (usize, u64) = (4, 3 << 20);
 
 /// A read that takes longer hangs. (Tests may be held up.)
-const HANGS: Duration = Duration::from_secs(if cfg!(test) { 20 } else { 1 });
+const HANGS_AFTER: Duration = Duration::from_secs(if cfg!(test) { 20 } else { 1 });
 
 /// The reads ahead that are made now for all connections of a server.
 #[derive(Debug, Default)]
@@ -33,8 +34,10 @@ impl AllReads {
 
     /// How many keep the medium busy, and bytes of them. One that hangs keeps others from nothing.
     pub(super) fn load(&self) -> (usize, u64) {
+        let now = Instant::now();
         let begun = self.lock();
-        let lively = begun.iter().filter(|(since, _)| since.elapsed() < HANGS);
+        let lively =
+            begun.iter().filter(|(since, _)| now.saturating_duration_since(*since) < HANGS_AFTER);
         lively.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes))
     }
 
@@ -291,7 +294,7 @@ mod tests {
         let all = AllReads::default();
         let long: Vec<ByteRange> =
             (0..9).map(|number| ByteRange::new(number << 21, 1 << 21)).collect();
-        let long_ago = Instant::now().checked_sub(HANGS).unwrap();
+        let long_ago = Instant::now().checked_sub(HANGS_AFTER).unwrap();
         (0..9).for_each(|_| all.begin(long_ago, 1 << 21));
         assert_eq!(begin_all(&reads_on(&all, &long)).len(), 3);
         (0..9).for_each(|_| all.end(long_ago, 1 << 21));

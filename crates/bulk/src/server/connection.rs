@@ -334,8 +334,8 @@ impl<B: Backend> Connection<'_, B> {
         }
     }
 
-    /// The same if the next request has come already, or is likely to before this one is done; otherwise does
-    /// it here.
+    /// The same if the client has others done meanwhile, or the next one has come already or is likely to before this one is
+    /// done; otherwise does it here.
     fn give_or_do<'s, 'e>(
         &'s self,
         scope: &'s ThreadScope<'s, 'e>,
@@ -344,8 +344,9 @@ impl<B: Backend> Connection<'_, B> {
         let waiting = || rustix::io::ioctl_fionread(self.incoming.stream).unwrap_or(0);
         let under_way = self.incoming.under_way;
         // Before anybody could be done with it.
-        under_way.fetch_add(1, Ordering::AcqRel);
-        let left = match job.takes_long() || waiting() >= PACKET_BYTES as u64 {
+        let is_one_of_several = under_way.fetch_add(1, Ordering::AcqRel) > 0;
+        let is_next_near = || is_one_of_several || waiting() >= PACKET_BYTES as u64;
+        let left = match job.takes_long() || is_next_near() {
             true => self.give(scope, job),
             false => Some(job),
         };
@@ -538,5 +539,36 @@ impl<B: Backend> Connection<'_, B> {
 
     fn fields(&self, permit: &Permit<B::Grant>, told: Result<Facts, Status>, done: u64) -> Fields {
         fields(permit, self.traits.instance, told, done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nasd_types::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn blocks_that_can_not_be_read_are_not_read_ahead() {
+        const MOST: u64 = 1 << 20;
+        let traits = Traits { instance: 1, most: MOST, ahead_bytes: 4 * MOST };
+        let facts = Facts { size: 8 * MOST, time: Timestamp(1), alignment: 512 };
+        let first = |options, block| Guessing::at_open((traits, options), block, facts).1;
+        for (options, block, is_read) in [
+            (Options::READ, 4096, true),
+            (Options::READ, MOST, true),
+            (Options::READ, 0, false),
+            (Options::READ, 4096 + 1, false),
+            (Options::READ, 256, false),
+            (Options::READ, MOST + 512, false),
+            (Options::READ | Options::RANDOM, 4096, false),
+            (Options::WRITE, 4096, false),
+        ] {
+            let ranges = first(options, block);
+            assert_eq!(!ranges.is_empty(), is_read, "{options:?} {block}");
+            let is_right =
+                |(number, range): (u64, ByteRange)| range == ByteRange::new(number * block, block);
+            assert!((0..).zip(ranges).all(is_right), "{options:?} {block}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use nasd_types::{
 };
 
 use super::*;
-use crate::client::{BulkError, BulkFile, Opening};
+use crate::client::{BulkError, BulkFile, Opening, StripedFile};
 
 /// Bytes of the file, each of which is the number of its block.
 const SIZE: u64 = 1 << 20;
@@ -587,12 +587,53 @@ fn who_says_how_long_blocks_are_is_read_ahead_for_at_once_and_asks_for_several_a
     second.read(HANGS, vec![0; BLOCK as usize]);
     assert_eq!(second.wait().unwrap().outcome.unwrap() as u64, BLOCK);
     assert_eq!((rig.fake.opens.load(Ordering::SeqCst), begun(0)), (2, 1));
-    // Where nothing is read ahead, only what is asked for is under way.
-    rig.fake.most_under_way.store(0, Ordering::SeqCst);
-    let opening = Opening { block: BLOCK, ..rig.opening(Duration::from_secs(20)) };
-    BulkFile::open(opening).unwrap().read_at(&mut into, 0).unwrap();
-    let at_a_time = rig.fake.most_under_way.load(Ordering::SeqCst);
-    assert!((2..=17).contains(&at_a_time), "{at_a_time}");
+}
+
+#[test]
+fn who_says_how_long_blocks_are_reads_in_those_and_writes_as_much_as_can_be_at_a_time() {
+    const BLOCKS: u64 = 40;
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let options = Options::READ | Options::WRITE | Options::RANDOM;
+    let opening = Opening { options, block: BLOCK, ..rig.opening(Duration::from_secs(20)) };
+    let file = StripedFile::open(vec![opening], BLOCK).unwrap();
+    let mut into = vec![0; (BLOCKS * BLOCK) as usize];
+    for number in 1..=2 {
+        let read = match number {
+            1 => file.read_at(&mut into, 0),
+            _ => file.lane().read_at(&mut into, 0),
+        };
+        assert_eq!(read.unwrap(), into.len());
+        assert!(into == contents(ByteRange::new(0, BLOCKS * BLOCK)));
+        let begun = rig.fake.reads.lock().unwrap();
+        let times = |block| begun.iter().filter(|at| **at == block * BLOCK).count();
+        assert!((0..BLOCKS).all(|block| times(block) == number), "each block once a read");
+    }
+    file.write_at(&into, 0).unwrap();
+    file.lane().write_at(&into, 0).unwrap();
+    assert_eq!(rig.fake.durable.lock().unwrap().len(), 2, "each write is one request");
+}
+
+/// Also the last of them, behind which nothing has come.
+#[test]
+fn while_a_request_is_done_for_who_asks_for_several_the_next_is_received() {
+    let rig = Rig::new(Fake::default(), Sessions::default());
+    let mut client = rig.opened(0);
+    let ranges = [7, 2, 40].map(|block| ByteRange::new(HANGS + block * BLOCK, BLOCK));
+    let [first, second, third] = ranges.map(|range| read_at(range.offset, range.offset));
+    let are_under_way = |count| {
+        wait_until("it is being read", || rig.fake.under_way.load(Ordering::SeqCst) == count);
+    };
+    rig.fake.hang(true);
+    client.send(&[first, second].concat());
+    are_under_way(2);
+    client.send(&third);
+    are_under_way(3);
+    rig.fake.hang(false);
+    for _ in ranges {
+        let (packet, data) = client.answer().unwrap();
+        let range = ranges.iter().find(|range| range.offset == packet.number).unwrap();
+        assert!(data == contents(*range));
+    }
 }
 
 #[test]

@@ -151,9 +151,10 @@ impl<'b> Served<'b> {
         let trial = path.join("trial");
         let how = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT;
         let direct = rustix::fs::open(&trial, how, Mode::RUSR | Mode::WUSR);
-        let removed =
-            direct.map_err(std::io::Error::from).and_then(|_| std::fs::remove_file(trial));
-        removed.map_err(BenchError::io("files of this directory can't be read past the cache"))?;
+        // Where it can't be opened so, it may have been made nevertheless.
+        let _ = std::fs::remove_file(trial);
+        let direct = direct.map_err(std::io::Error::from);
+        direct.map_err(BenchError::io("files of this directory can't be read past the cache"))?;
         let address = free_address()?;
         let mut serve = Command::new(&bench.target.cells.program);
         serve.args(["bulk", "serve", "--anyone", "--listen", &address]).arg(&path);

@@ -99,7 +99,7 @@ fn read(
     // Not of zeros, which take memory only when something is received into them.
     let mut spare: Vec<Vec<u8>> = (0..depth).map(|_| vec![1; block]).collect();
     let begun = Instant::now();
-    // Who begins elsewhere does not read what is told at the open.
+    // What is told at the open is that the file is read from its beginning on.
     let told = if from == 0 { block as u64 } else { 0 };
     let file = BulkFile::open(made.opening(Options::READ, told)?).map_err(failed)?;
     let (mut queue, mut offset) = (file.queue::<Vec<u8>>(), from);

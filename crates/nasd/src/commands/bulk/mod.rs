@@ -78,7 +78,7 @@ pub struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// In which blocks a file is read from its beginning on; 0 of one whose parts are read side by side.
+    /// In which blocks a file is read from its beginning on; 0 of one that is read in several parts.
     fn first_block(&self, parts: Parts) -> u64 {
         match parts.count() {
             0 | 1 => block_of(parts.length(), self.arguments.block),

@@ -105,7 +105,7 @@ impl Remote for SharedObject {
     fn open(&self, _path: &[u8], block: u64) -> Result<(Box<dyn RemoteFile>, Facts), Failure> {
         self.require(Rights::READ, "reading")?;
         let region = self.allowed.region;
-        // Of a part others than these blocks are read.
+        // Blocks are counted from the file's beginning to its end, which need not be the region's.
         let block = if region == ByteRange::ALL { block } else { 0 };
         let file = self.opened(Options::READ, block)?;
         let size = file.size_at_open().min(region.end()).saturating_sub(region.offset);
