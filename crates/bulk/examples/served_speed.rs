@@ -24,13 +24,13 @@ fn now() -> Timestamp {
 
 /// A step from block to block, far and without order for a medium.
 fn coprime(blocks: u64) -> u64 {
-    let divides = |mut a: u64, mut b: u64| {
+    let have_a_divisor = |mut a: u64, mut b: u64| {
         while b > 0 {
             (a, b) = (b, a % b);
         }
         a > 1
     };
-    (blocks * 5 / 13 + 1..).find(|step| !divides(*step, blocks)).unwrap_or(1)
+    (blocks * 5 / 13 + 1..).find(|step| !have_a_divisor(*step, blocks)).unwrap_or(1)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

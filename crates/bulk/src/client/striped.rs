@@ -150,7 +150,7 @@ impl StripedFile {
         whole.into_iter().flat_map(cut).collect()
     }
 
-    /// Checks a transfer, and cuts it into what one server does at once: as many bytes as `at_once` has for all of them.
+    /// Checks a transfer, and cuts it into what one server does at once: `at_once` tells how many bytes, and the least counts.
     fn plan(
         &self,
         (offset, length): (u64, usize),

@@ -569,7 +569,7 @@ fn ask_for_much(client: &mut Client, from: u64) {
 }
 
 #[test]
-fn who_says_how_long_blocks_are_is_read_ahead_for_at_once_and_asks_for_several_at_a_time() {
+fn who_says_how_long_blocks_are_is_read_ahead_for_at_once() {
     const BLOCKS: u64 = 20;
     let takes = Duration::from_millis(20);
     let rig = Rig::new(Fake { takes, ..Fake::default() }, Sessions::default());
