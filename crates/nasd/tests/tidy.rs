@@ -21,6 +21,7 @@ const RINGS: &[(u32, &[&str])] = &[
             "filter",
             "grep",
             "prefetch",
+            "afs",
         ],
     ),
     (1, &["device", "fuse", "transport"]),

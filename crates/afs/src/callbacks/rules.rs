@@ -1,0 +1,340 @@
+//! The file manager's side of one file: who holds a callback on it, and the store that is under way.
+
+use std::mem;
+
+use super::clients::Clients;
+
+/// A client's session.
+pub type Client = u64;
+
+/// An object's `access_control_version`: odd while somebody may write, even while nobody may.
+pub type Version = u64;
+
+/// Whether somebody may write at this version.
+pub const fn is_store(version: Version) -> bool {
+    !version.is_multiple_of(2)
+}
+
+/// What the file manager is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Set the object's version at its drive, durably, and say so by [`FileRules::advanced`]. No capability of an
+    /// earlier version is good from then on.
+    Advance {
+        /// The new version.
+        to: Version,
+    },
+    /// The client may write under capabilities of this version.
+    MayWrite {
+        /// Who.
+        client: Client,
+        /// An odd one.
+        version: Version,
+    },
+    /// Tell the client that nothing it was promised up to this version is so any more, and say by
+    /// [`FileRules::told`] when it knows, or by [`FileRules::gone`] when its lease is over.
+    Break {
+        /// Whom.
+        client: Client,
+        /// An odd one: that of the store.
+        version: Version,
+    },
+    /// Answer the client that its store is done.
+    Stored {
+        /// Who stored.
+        client: Client,
+        /// Under which version.
+        version: Version,
+        /// Whether the client now holds a callback, with the version that follows: what it stored is what the file is.
+        is_promised: bool,
+    },
+    /// No store is under way any more: who waits may ask again.
+    Settled,
+}
+
+/// The answer to who wants to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// It may, under capabilities of this version, and holds a callback.
+    Promised(Version),
+    /// A store is under way: ask again when it is settled.
+    Wait,
+}
+
+/// No client can store under such a version, or it is another one's: who says so is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NeverGiven;
+
+/// What is going on with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// No store is under way.
+    Settled,
+    /// A client is about to store: the drive is being told the odd version.
+    Opening,
+    /// It has its capability.
+    Writing,
+    /// The drive is being told the even version: no write comes after that.
+    Closing,
+    /// Those who held callbacks are being told.
+    Breaking,
+}
+
+/// One file, as a file manager knows it that has asked its drive. Forgotten when nobody holds a callback and nothing
+/// is under way ([`FileRules::is_idle`]): all that must last is at the drive.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileRules {
+    version: Version,
+    holders: Clients,
+    /// Boxed, as most files have none.
+    store: Option<Box<Store>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Store {
+    /// None: one that an earlier manager allowed.
+    writer: Option<Client>,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    /// The drive is being told of the odd version.
+    Opening,
+    /// The writer has its capability.
+    Writing,
+    /// The drive is being told of the even version: no write comes after that.
+    Closing { is_returned: bool },
+    /// Holders of callbacks are being told.
+    Breaking { untold: Clients, is_returned: bool },
+}
+
+impl FileRules {
+    /// A file whose drive tells this version. An odd one is of a store that an earlier manager allowed: it is ended.
+    /// Nobody may hold a callback that an earlier manager gave.
+    pub fn found(version: Version) -> (FileRules, Vec<Step>) {
+        let mut rules = FileRules { version, holders: Clients::default(), store: None };
+        let mut steps = Vec::new();
+        if is_store(version) {
+            rules.begin(None, Stage::Closing { is_returned: false });
+            steps.push(Step::Advance { to: version + 1 });
+        }
+        (rules, steps)
+    }
+
+    /// The version that the drive was last known to have.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What is going on.
+    pub fn state(&self) -> State {
+        match self.store.as_deref().map(|store| &store.stage) {
+            None => State::Settled,
+            Some(Stage::Opening) => State::Opening,
+            Some(Stage::Writing) => State::Writing,
+            Some(Stage::Closing { .. }) => State::Closing,
+            Some(Stage::Breaking { .. }) => State::Breaking,
+        }
+    }
+
+    /// Whether there is nothing to remember.
+    pub fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.store.is_none()
+    }
+
+    /// How many hold a callback.
+    pub fn holders(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// Whether a client holds a callback, has not been told yet that it is broken, or stores.
+    pub fn concerns(&self, client: Client) -> bool {
+        let is_untold = |store: &Store| match &store.stage {
+            Stage::Breaking { untold, .. } => untold.has(client),
+            Stage::Opening | Stage::Writing | Stage::Closing { .. } => false,
+        };
+        let store = self.store.as_deref();
+        self.holders.has(client)
+            || store.is_some_and(|store| store.writer == Some(client) || is_untold(store))
+    }
+
+    /// Who stores.
+    pub fn writer(&self) -> Option<Client> {
+        self.store.as_deref()?.writer
+    }
+
+    /// A client wants to read, and to know of changes.
+    pub fn may_read(&mut self, client: Client) -> Reading {
+        if self.store.is_some() {
+            return Reading::Wait;
+        }
+        self.holders.add(client);
+        Reading::Promised(self.version)
+    }
+
+    /// A client wants to write: who may already is told so again. Nothing to do: it waits for [`Step::Settled`]. Its own
+    /// callback has ended.
+    pub fn may_write(&mut self, client: Client) -> Vec<Step> {
+        match self.store.as_deref() {
+            None => {
+                self.holders.remove(client);
+                self.begin(Some(client), Stage::Opening);
+                vec![Step::Advance { to: self.version + 1 }]
+            }
+            Some(Store { writer: Some(writer), stage: Stage::Writing }) if *writer == client => {
+                vec![Step::MayWrite { client, version: self.version }]
+            }
+            Some(_) => Vec::new(),
+        }
+    }
+
+    /// The drive has this version now.
+    pub fn advanced(&mut self, to: Version) -> Vec<Step> {
+        if to != self.version + 1 {
+            return Vec::new();
+        }
+        let Some(store) = &mut self.store else {
+            return Vec::new();
+        };
+        match store.stage {
+            Stage::Opening => {
+                self.version = to;
+                match store.writer {
+                    Some(client) => {
+                        store.stage = Stage::Writing;
+                        vec![Step::MayWrite { client, version: to }]
+                    }
+                    None => self.close(false),
+                }
+            }
+            Stage::Closing { is_returned } => {
+                let version = mem::replace(&mut self.version, to);
+                let untold = mem::take(&mut self.holders);
+                let breaks = untold.iter().map(|client| Step::Break { client, version });
+                let mut steps: Vec<Step> = breaks.collect();
+                store.stage = Stage::Breaking { untold, is_returned };
+                steps.extend(self.settle());
+                steps
+            }
+            Stage::Writing | Stage::Breaking { .. } => Vec::new(),
+        }
+    }
+
+    /// A client has written all that it wanted to, under this version, and the drive has said so of each write.
+    ///
+    /// # Errors
+    ///
+    /// [`NeverGiven`].
+    pub fn returned(&mut self, client: Client, version: Version) -> Result<Vec<Step>, NeverGiven> {
+        if !is_store(version) || version > self.version {
+            return Err(NeverGiven);
+        }
+        let is_current = self.store_version() == Some(version);
+        if let Some(store) = self.store.as_deref_mut()
+            && is_current
+        {
+            if store.writer.is_some_and(|writer| writer != client) {
+                return Err(NeverGiven);
+            }
+            // None: it has another session since, or another manager.
+            store.writer = Some(client);
+            match &mut store.stage {
+                Stage::Writing => return Ok(self.close(true)),
+                Stage::Closing { is_returned } | Stage::Breaking { is_returned, .. } => {
+                    *is_returned = true;
+                    return Ok(Vec::new());
+                }
+                Stage::Opening => {}
+            }
+        }
+        // Its store was ended, and all were told of it.
+        let is_promised = self.store.is_none() && version + 1 == self.version;
+        if is_promised {
+            self.holders.add(client);
+        }
+        Ok(vec![Step::Stored { client, version, is_promised }])
+    }
+
+    /// The time of the writer's capability is over.
+    pub fn expired(&mut self, version: Version) -> Vec<Step> {
+        let is_writing = matches!(self.store.as_deref(), Some(Store { stage: Stage::Writing, .. }));
+        if is_writing && version == self.version { self.close(false) } else { Vec::new() }
+    }
+
+    /// A client knows that what it was promised up to the version is so no more.
+    pub fn told(&mut self, client: Client, version: Version) -> Vec<Step> {
+        if self.store_version() != Some(version) {
+            return Vec::new();
+        }
+        self.is_told(client)
+    }
+
+    /// A client's lease is over: it believes nothing.
+    pub fn gone(&mut self, client: Client) -> Vec<Step> {
+        self.holders.remove(client);
+        let Some(store) = &mut self.store else {
+            return Vec::new();
+        };
+        if store.writer == Some(client) {
+            store.writer = None;
+            match &mut store.stage {
+                Stage::Writing => return self.close(false),
+                Stage::Closing { is_returned } | Stage::Breaking { is_returned, .. } => {
+                    *is_returned = false;
+                }
+                Stage::Opening => {}
+            }
+        }
+        self.is_told(client)
+    }
+
+    /// The odd version of the store under way, once the drive knows of it.
+    fn store_version(&self) -> Option<Version> {
+        match self.store.as_ref()?.stage {
+            Stage::Opening => None,
+            Stage::Writing | Stage::Closing { .. } => Some(self.version),
+            Stage::Breaking { .. } => Some(self.version - 1),
+        }
+    }
+
+    fn begin(&mut self, writer: Option<Client>, stage: Stage) {
+        self.store = Some(Box::new(Store { writer, stage }));
+    }
+
+    fn close(&mut self, is_returned: bool) -> Vec<Step> {
+        if let Some(store) = &mut self.store {
+            store.stage = Stage::Closing { is_returned };
+        }
+        vec![Step::Advance { to: self.version + 1 }]
+    }
+
+    fn is_told(&mut self, client: Client) -> Vec<Step> {
+        let Some(Store { stage: Stage::Breaking { untold, .. }, .. }) = self.store.as_deref_mut()
+        else {
+            return Vec::new();
+        };
+        if untold.remove(client) { self.settle() } else { Vec::new() }
+    }
+
+    /// Ends the store if everybody was told.
+    fn settle(&mut self) -> Vec<Step> {
+        let Some(Store { writer, stage: Stage::Breaking { untold, is_returned } }) =
+            self.store.as_deref()
+        else {
+            return Vec::new();
+        };
+        if !untold.is_empty() {
+            return Vec::new();
+        }
+        let (writer, is_returned) = (*writer, *is_returned);
+        self.store = None;
+        let mut steps = Vec::new();
+        if let Some(client) = writer.filter(|_| is_returned) {
+            self.holders.add(client);
+            steps.push(Step::Stored { client, version: self.version - 1, is_promised: true });
+        }
+        steps.push(Step::Settled);
+        steps
+    }
+}

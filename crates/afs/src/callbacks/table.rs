@@ -1,0 +1,294 @@
+//! The file manager's side of all files.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use super::rules::{Client, FileRules, NeverGiven, Reading, Step, Version};
+
+/// The manager does not know the file's version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Ask the drive, and say what it tells by [`Callbacks::found`], or that it does not by [`Callbacks::not_found`]; then
+    /// whoever waits may ask again.
+    Ask,
+    /// Somebody asks the drive already: wait for that.
+    Wait,
+}
+
+/// What is to be done, and of which file.
+pub type FileStep<F> = (F, Step);
+
+/// The callbacks and stores of all files of a manager, `F` being what names a file.
+#[derive(Debug)]
+pub struct Callbacks<F> {
+    /// None: the drive is being asked. Only one answer of a drive can be on its way: one that comes later could tell a version of
+    /// before.
+    files: HashMap<F, Option<FileRules>>,
+    /// The files that each client has to do with.
+    by_client: HashMap<Client, HashSet<F>>,
+}
+
+impl<F> Default for Callbacks<F> {
+    fn default() -> Self {
+        Callbacks { files: HashMap::new(), by_client: HashMap::new() }
+    }
+}
+
+impl<F: Copy + Eq + Hash> Callbacks<F> {
+    /// A file's drive tells its version, as was asked for ([`Unknown::Ask`]).
+    pub fn found(&mut self, file: F, version: Version) -> Vec<FileStep<F>> {
+        let Some(entry @ None) = self.files.get_mut(&file) else {
+            return Vec::new();
+        };
+        let (rules, steps) = FileRules::found(version);
+        *entry = Some(rules);
+        of_file(file, steps)
+    }
+
+    /// The drive does not tell a file's version: it does not answer, or the file is gone.
+    pub fn not_found(&mut self, file: F) {
+        if let Some(None) = self.files.get(&file) {
+            self.files.remove(&file);
+        }
+    }
+
+    /// A client wants to read, and to know of changes ([`FileRules::may_read`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`].
+    pub fn may_read(&mut self, client: Client, file: F) -> Result<Reading, Unknown> {
+        let reading = self.known(file)?.may_read(client);
+        self.note(client, file);
+        Ok(reading)
+    }
+
+    /// A client wants to write ([`FileRules::may_write`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`].
+    pub fn may_write(&mut self, client: Client, file: F) -> Result<Vec<FileStep<F>>, Unknown> {
+        let steps = self.known(file)?.may_write(client);
+        self.note(client, file);
+        Ok(of_file(file, steps))
+    }
+
+    /// A client has written all that it wanted to ([`FileRules::returned`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`]; inside, [`NeverGiven`].
+    pub fn returned(
+        &mut self,
+        client: Client,
+        file: F,
+        version: Version,
+    ) -> Result<Result<Vec<FileStep<F>>, NeverGiven>, Unknown> {
+        let steps = self.known(file)?.returned(client, version);
+        self.note(client, file);
+        Ok(steps.map(|steps| of_file(file, steps)))
+    }
+
+    /// The drive has this version of the file now.
+    pub fn advanced(&mut self, file: F, to: Version) -> Vec<FileStep<F>> {
+        self.with(file, |rules| rules.advanced(to))
+    }
+
+    /// The time of the writer's capability is over.
+    pub fn expired(&mut self, file: F, version: Version) -> Vec<FileStep<F>> {
+        self.with(file, |rules| rules.expired(version))
+    }
+
+    /// A client knows that what it was promised up to the version is so no more.
+    pub fn told(&mut self, client: Client, file: F, version: Version) -> Vec<FileStep<F>> {
+        let steps = self.with(file, |rules| rules.told(client, version));
+        self.note(client, file);
+        steps
+    }
+
+    /// A client's lease is over: it believes nothing.
+    pub fn gone(&mut self, client: Client) -> Vec<FileStep<F>> {
+        let files = self.by_client.remove(&client).unwrap_or_default();
+        files.into_iter().flat_map(|file| self.with(file, |rules| rules.gone(client))).collect()
+    }
+
+    /// How many callbacks are held.
+    pub fn held(&self) -> usize {
+        self.files.values().flatten().map(FileRules::holders).sum()
+    }
+
+    /// How many files are known, or asked for.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    fn known(&mut self, file: F) -> Result<&mut FileRules, Unknown> {
+        match self.files.entry(file) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(None);
+                Err(Unknown::Ask)
+            }
+            Entry::Occupied(entry) => entry.into_mut().as_mut().ok_or(Unknown::Wait),
+        }
+    }
+
+    /// Does something with a file that is known, and forgets it where there is nothing to remember.
+    fn with(
+        &mut self,
+        file: F,
+        change: impl FnOnce(&mut FileRules) -> Vec<Step>,
+    ) -> Vec<FileStep<F>> {
+        let Some(Some(rules)) = self.files.get_mut(&file) else {
+            return Vec::new();
+        };
+        let writer = rules.writer();
+        let steps = change(rules);
+        if let Some(writer) = writer {
+            self.note(writer, file);
+        }
+        self.forget(file);
+        of_file(file, steps)
+    }
+
+    /// Notes whether a client has to do with a file, which may be forgotten then.
+    fn note(&mut self, client: Client, file: F) {
+        let concerns = |rules: &FileRules| rules.concerns(client);
+        if self.files.get(&file).and_then(Option::as_ref).is_some_and(concerns) {
+            self.by_client.entry(client).or_default().insert(file);
+        } else if let Entry::Occupied(mut files) = self.by_client.entry(client) {
+            files.get_mut().remove(&file);
+            if files.get().is_empty() {
+                files.remove();
+            }
+        }
+        self.forget(file);
+    }
+
+    fn forget(&mut self, file: F) {
+        if let Some(Some(rules)) = self.files.get(&file)
+            && rules.is_idle()
+        {
+            self.files.remove(&file);
+        }
+    }
+}
+
+fn of_file<F: Copy>(file: F, steps: Vec<Step>) -> Vec<FileStep<F>> {
+    steps.into_iter().map(|step| (file, step)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small generator of numbers, for tests alone.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    /// What the index ought to be.
+    fn concerned(callbacks: &Callbacks<u64>, clients: u64) -> HashMap<Client, HashSet<u64>> {
+        let mut by_client: HashMap<Client, HashSet<u64>> = HashMap::new();
+        for (file, rules) in &callbacks.files {
+            for client in 0..clients {
+                if rules.as_ref().is_some_and(|rules| rules.concerns(client)) {
+                    by_client.entry(client).or_default().insert(*file);
+                }
+            }
+        }
+        by_client
+    }
+
+    /// Drives that do as they are told, at some time.
+    #[derive(Default)]
+    struct Drives {
+        versions: HashMap<u64, Version>,
+        advances: Vec<(u64, Version)>,
+        asks: Vec<u64>,
+        breaks: Vec<(Client, u64, Version)>,
+    }
+
+    impl Drives {
+        fn take(&mut self, steps: Vec<FileStep<u64>>) {
+            for (file, step) in steps {
+                match step {
+                    Step::Advance { to } => self.advances.push((file, to)),
+                    Step::Break { client, version } => self.breaks.push((client, file, version)),
+                    Step::MayWrite { .. } | Step::Stored { .. } | Step::Settled => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn clients_files_are_those_that_they_have_to_do_with_and_what_is_idle_is_forgotten() {
+        const CLIENTS: u64 = 4;
+        let mut numbers = Numbers(7);
+        let (mut callbacks, mut drives) = (Callbacks::default(), Drives::default());
+        for _ in 0..200_000 {
+            let (client, file) = (numbers.below(CLIENTS), numbers.below(6));
+            let version = drives.versions.get(&file).copied().unwrap_or_default();
+            let asked = match numbers.below(9) {
+                0 => callbacks.may_read(client, file).map(|_| Vec::new()),
+                1 => callbacks.may_write(client, file),
+                2 => {
+                    let version = version.saturating_sub(numbers.below(3));
+                    callbacks.returned(client, file, version).map(Result::unwrap_or_default)
+                }
+                3 => Ok(callbacks.expired(file, version)),
+                4 if numbers.below(8) == 0 => Ok(callbacks.gone(client)),
+                5 | 6 if !drives.breaks.is_empty() => {
+                    let place = numbers.below(drives.breaks.len() as u64) as usize;
+                    let (client, file, version) = drives.breaks.swap_remove(place);
+                    Ok(callbacks.told(client, file, version))
+                }
+                7 if !drives.asks.is_empty() => {
+                    let place = numbers.below(drives.asks.len() as u64) as usize;
+                    let file = drives.asks.swap_remove(place);
+                    match numbers.below(4) {
+                        0 => {
+                            callbacks.not_found(file);
+                            Ok(Vec::new())
+                        }
+                        _ => {
+                            let version = drives.versions.get(&file).copied().unwrap_or_default();
+                            drives.take(callbacks.found(file, version));
+                            // As who has asked does.
+                            callbacks.may_read(client, file).map(|_| Vec::new())
+                        }
+                    }
+                }
+                _ if !drives.advances.is_empty() => {
+                    let place = numbers.below(drives.advances.len() as u64) as usize;
+                    let (file, to) = drives.advances.swap_remove(place);
+                    let at = drives.versions.entry(file).or_default();
+                    assert_eq!(to, *at + 1, "versions rise by one");
+                    *at = to;
+                    Ok(callbacks.advanced(file, to))
+                }
+                _ => Ok(Vec::new()),
+            };
+            match asked {
+                Ok(steps) => drives.take(steps),
+                Err(Unknown::Ask) => drives.asks.push(file),
+                Err(Unknown::Wait) => assert!(drives.asks.contains(&file)),
+            }
+            assert_eq!(callbacks.by_client, concerned(&callbacks, CLIENTS));
+            let is_idle =
+                |rules: &Option<FileRules>| rules.as_ref().is_some_and(FileRules::is_idle);
+            assert!(!callbacks.files.values().any(is_idle));
+            let known = |file: &u64| callbacks.files[file].is_none();
+            assert!(drives.asks.iter().all(known), "who is asked is waited for");
+        }
+    }
+}

@@ -1,0 +1,662 @@
+//! Every order of events of a file, its drive, its file managers and a few clients, as far as the budgets go: nobody reads
+//! what is older than what somebody has read or stored, nothing torn is read but of a store that was abandoned, and
+//! nobody waits for ever.
+
+use std::time::Instant;
+
+use nasd_afs::callbacks::{Client, Copy, FileRules, Reading, Step, Version, is_store};
+use stateright::{Checker, Model, Property};
+
+type Half = Version;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Message {
+    /// Client to manager; `era` is the session.
+    MayRead {
+        client: usize,
+        era: u8,
+        call: u8,
+    },
+    MayWrite {
+        client: usize,
+        era: u8,
+        call: u8,
+    },
+    Return {
+        client: usize,
+        era: u8,
+        call: u8,
+        version: Version,
+    },
+    Told {
+        client: usize,
+        era: u8,
+        version: Version,
+    },
+    /// Manager to client.
+    Granted {
+        client: usize,
+        call: u8,
+        version: Version,
+    },
+    WriteGranted {
+        client: usize,
+        call: u8,
+        version: Version,
+    },
+    Stored {
+        client: usize,
+        call: u8,
+        version: Version,
+        is_promised: bool,
+    },
+    Break {
+        client: usize,
+        era: u8,
+        version: Version,
+    },
+    /// Manager to drive and back.
+    Ask {
+        manager: u8,
+    },
+    Found {
+        manager: u8,
+        version: Version,
+    },
+    Advance {
+        manager: u8,
+        to: Version,
+    },
+    Advanced {
+        manager: u8,
+        to: Version,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Doing {
+    Nothing,
+    AskingRead { floor: [Half; 2] },
+    Reading { version: Version, floor: [Half; 2], first: Half },
+    AskingWrite,
+    Writing { version: Version, halves: u8 },
+    Returning { version: Version },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ClientState {
+    era: u8,
+    /// The manager that it knows.
+    manager: u8,
+    call: u8,
+    operations: u8,
+    doing: Doing,
+    copy: Copy,
+    /// What the copy has.
+    halves: [Half; 2],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Manager {
+    number: u8,
+    rules: Option<FileRules>,
+    is_asking: bool,
+    /// Session of each client; none where it has not come back yet.
+    sessions: Vec<Option<u8>>,
+    /// Clients that have neither come back nor lapsed.
+    grace: Vec<bool>,
+    /// Calls that wait, by client.
+    waiting: Vec<Option<Message>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    drive: Version,
+    halves: [Half; 2],
+    manager: Manager,
+    clients: Vec<ClientState>,
+    network: Vec<Message>,
+    floor: [Half; 2],
+    was_abandoned: bool,
+    expiries: u8,
+    lapses: u8,
+    restarts: u8,
+    wrong: Option<&'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Action {
+    Deliver(usize),
+    Read(usize),
+    Write(usize),
+    Go(usize),
+    Expire,
+    Lapse(usize),
+    Attach(usize),
+    Restart,
+}
+
+struct Cell {
+    clients: usize,
+    /// Of each.
+    operations: [u8; 3],
+    expiries: u8,
+    lapses: u8,
+    restarts: u8,
+}
+
+impl Message {
+    /// Client, session and number of a call.
+    const fn call(&self) -> Option<(usize, u8, u8)> {
+        match self {
+            Message::MayRead { client, era, call }
+            | Message::MayWrite { client, era, call }
+            | Message::Return { client, era, call, .. } => Some((*client, *era, *call)),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    fn send(&mut self, message: Message) {
+        let place = self.network.binary_search(&message).unwrap_or_else(|place| place);
+        self.network.insert(place, message);
+    }
+
+    fn fail(&mut self, what: &'static str) {
+        self.wrong.get_or_insert(what);
+    }
+
+    /// A program has read.
+    fn is_read(&mut self, halves: [Half; 2], floor: [Half; 2]) {
+        if halves[0] < floor[0] || halves[1] < floor[1] {
+            self.fail("stale");
+        }
+        if halves[0] != halves[1] && !self.was_abandoned {
+            self.fail("torn");
+        }
+        self.floor = [self.floor[0].max(halves[0]), self.floor[1].max(halves[1])];
+    }
+
+    fn act(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            let manager = self.manager.number;
+            match step {
+                Step::Advance { to } => self.send(Message::Advance { manager, to }),
+                Step::MayWrite { client, version } => {
+                    let client = client as usize;
+                    if let Some(Message::MayWrite { call, era, .. }) = self.manager.waiting[client]
+                        && self.manager.sessions[client] == Some(era)
+                    {
+                        self.manager.waiting[client] = None;
+                        self.send(Message::WriteGranted { client, call, version });
+                    }
+                }
+                Step::Break { client, version } => {
+                    let client = client as usize;
+                    if let Some(era) = self.manager.sessions[client] {
+                        self.send(Message::Break { client, era, version });
+                    } else {
+                        self.fail("a holder without a session");
+                    }
+                }
+                Step::Stored { client, version, is_promised } => {
+                    let client = client as usize;
+                    // Where the call was given up, the callback is held nevertheless, and broken like any other.
+                    if let Some(Message::Return { call, era, .. }) = self.manager.waiting[client]
+                        && self.manager.sessions[client] == Some(era)
+                    {
+                        self.manager.waiting[client] = None;
+                        self.send(Message::Stored { client, call, version, is_promised });
+                    }
+                }
+                Step::Settled => self.ask_again(),
+            }
+        }
+    }
+
+    fn ask_again(&mut self) {
+        for client in 0..self.clients.len() {
+            if let Some(message) = self.manager.waiting[client].take() {
+                self.serve(message);
+            }
+        }
+    }
+
+    fn serve(&mut self, message: Message) {
+        let Some((client, era, call)) = message.call() else {
+            return;
+        };
+        // A client has one call; one that it gave up is not to be in the way of the next.
+        let waiting = self.manager.waiting[client].as_ref().and_then(Message::call);
+        if waiting.is_some_and(|(_, _, other)| other > call) {
+            return;
+        }
+        match self.manager.sessions[client] {
+            Some(attached) if era < attached => return,
+            Some(attached) if era == attached => {}
+            _ => {
+                self.manager.waiting[client] = Some(message);
+                return;
+            }
+        }
+        if self.manager.grace.contains(&true) {
+            self.manager.waiting[client] = Some(message);
+            return;
+        }
+        let Some(rules) = &mut self.manager.rules else {
+            self.manager.waiting[client] = Some(message);
+            if !self.manager.is_asking {
+                self.manager.is_asking = true;
+                let manager = self.manager.number;
+                self.send(Message::Ask { manager });
+            }
+            return;
+        };
+        match message {
+            Message::MayRead { call, .. } => match rules.may_read(client as Client) {
+                Reading::Promised(version) => self.send(Message::Granted { client, call, version }),
+                Reading::Wait => self.manager.waiting[client] = Some(message),
+            },
+            Message::MayWrite { .. } => {
+                let steps = rules.may_write(client as Client);
+                self.manager.waiting[client] = Some(message);
+                self.act(steps);
+            }
+            Message::Return { version, .. } => {
+                let Ok(steps) = rules.returned(client as Client, version) else {
+                    return self.fail("what was given is not known");
+                };
+                self.manager.waiting[client] = Some(message);
+                self.act(steps);
+            }
+            _ => {}
+        }
+    }
+
+    fn deliver(&mut self, message: Message) {
+        match message {
+            Message::MayRead { .. } | Message::MayWrite { .. } | Message::Return { .. } => {
+                self.serve(message);
+            }
+            Message::Told { client, era, version } => {
+                if self.manager.sessions[client] == Some(era)
+                    && let Some(rules) = &mut self.manager.rules
+                {
+                    let steps = rules.told(client as Client, version);
+                    self.act(steps);
+                }
+            }
+            Message::Ask { manager } => {
+                if manager == self.manager.number {
+                    let version = self.drive;
+                    self.send(Message::Found { manager, version });
+                }
+            }
+            Message::Found { manager, version } => {
+                if manager == self.manager.number {
+                    let (rules, steps) = FileRules::found(version);
+                    self.was_abandoned |= is_store(version);
+                    self.manager.rules = Some(rules);
+                    self.act(steps);
+                    self.ask_again();
+                }
+            }
+            Message::Advance { manager, to } => {
+                if manager == self.manager.number {
+                    if to != self.drive + 1 {
+                        self.fail("a version that does not follow");
+                    }
+                    self.drive = to;
+                    self.send(Message::Advanced { manager, to });
+                }
+            }
+            Message::Advanced { manager, to } => {
+                if manager == self.manager.number
+                    && let Some(rules) = &mut self.manager.rules
+                {
+                    let steps = rules.advanced(to);
+                    self.act(steps);
+                }
+            }
+            Message::Break { client, era, version } => {
+                self.clients[client].copy.broken(version);
+                self.send(Message::Told { client, era, version });
+            }
+            Message::Granted { client, call, version } => self.granted(client, call, version),
+            Message::WriteGranted { client, call, version } => {
+                let state = &mut self.clients[client];
+                if state.call == call {
+                    state.copy.writes();
+                    state.doing = Doing::Writing { version, halves: 0 };
+                }
+            }
+            Message::Stored { client, call, version, is_promised } => {
+                let state = &mut self.clients[client];
+                if state.call == call {
+                    state.doing = Doing::Nothing;
+                    state.copy.stored(version, is_promised);
+                    state.halves = [version; 2];
+                    self.floor = [self.floor[0].max(version), self.floor[1].max(version)];
+                }
+            }
+        }
+    }
+
+    fn granted(&mut self, client: usize, call: u8, version: Version) {
+        let state = &mut self.clients[client];
+        let Doing::AskingRead { floor } = state.doing else { return };
+        if state.call != call {
+            return;
+        }
+        state.copy.granted(version);
+        if state.copy.may_read() {
+            state.doing = Doing::Nothing;
+            let halves = state.halves;
+            self.is_read(halves, floor);
+            return;
+        }
+        state.doing = Doing::Reading { version, floor, first: 0 };
+    }
+
+    fn call(&mut self, client: usize) -> (u8, u8) {
+        let state = &mut self.clients[client];
+        state.call += 1;
+        (state.era, state.call)
+    }
+
+    fn ask_read(&mut self, client: usize, floor: [Half; 2]) {
+        self.clients[client].doing = Doing::AskingRead { floor };
+        let (era, call) = self.call(client);
+        self.send(Message::MayRead { client, era, call });
+    }
+
+    fn ask_write(&mut self, client: usize) {
+        self.clients[client].doing = Doing::AskingWrite;
+        self.clients[client].copy.writes();
+        let (era, call) = self.call(client);
+        self.send(Message::MayWrite { client, era, call });
+    }
+
+    fn ask_return(&mut self, client: usize, version: Version) {
+        self.clients[client].doing = Doing::Returning { version };
+        let (era, call) = self.call(client);
+        self.send(Message::Return { client, era, call, version });
+    }
+
+    /// A client's next transfer at the drive.
+    fn go(&mut self, client: usize) {
+        match self.clients[client].doing.clone() {
+            Doing::Reading { version, floor, first } => {
+                if version != self.drive {
+                    self.ask_read(client, floor);
+                } else if first == 0 {
+                    let first = self.halves[0];
+                    self.clients[client].doing = Doing::Reading { version, floor, first };
+                } else {
+                    let state = &mut self.clients[client];
+                    let halves = [first, self.halves[1]];
+                    state.copy.fetched(version);
+                    state.halves = halves;
+                    state.doing = Doing::Nothing;
+                    self.is_read(halves, floor);
+                }
+            }
+            Doing::Writing { version, halves } => {
+                if version != self.drive {
+                    self.ask_write(client);
+                } else {
+                    self.halves[halves as usize] = version;
+                    self.clients[client].doing = Doing::Writing { version, halves: halves + 1 };
+                    if halves == 1 {
+                        self.ask_return(client, version);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The client's lease is over, or it has seen that another manager serves.
+    fn lapse(&mut self, client: usize) {
+        let manager = self.manager.number;
+        let state = &mut self.clients[client];
+        state.era += 1;
+        state.manager = manager;
+        state.copy.lapsed();
+        match state.doing.clone() {
+            Doing::AskingRead { floor } => self.ask_read(client, floor),
+            Doing::AskingWrite => self.ask_write(client),
+            Doing::Returning { version } => self.ask_return(client, version),
+            // A fetch that goes on under a callback of before is worth nothing to the copy.
+            Doing::Nothing | Doing::Reading { .. } | Doing::Writing { .. } => {}
+        }
+    }
+
+    fn attach(&mut self, client: usize) {
+        let era = self.clients[client].era;
+        let before = self.manager.sessions[client].replace(era);
+        self.manager.grace[client] = false;
+        // Calls of a session that is over are not answered.
+        if let Some(waiting) = self.manager.waiting[client].take() {
+            self.send(waiting);
+        }
+        if before.is_some()
+            && let Some(rules) = &mut self.manager.rules
+        {
+            let is_writing =
+                matches!(self.clients[client].doing, Doing::Writing { .. } | Doing::AskingWrite);
+            self.was_abandoned |= is_writing;
+            let steps = rules.gone(client as Client);
+            self.act(steps);
+        }
+        if !self.manager.grace.contains(&true) {
+            self.ask_again();
+        }
+    }
+}
+
+impl Model for Cell {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let client = ClientState {
+            era: 1,
+            manager: 1,
+            call: 0,
+            operations: 0,
+            doing: Doing::Nothing,
+            copy: Copy::default(),
+            halves: [0; 2],
+        };
+        let mut clients = vec![client; self.clients];
+        clients.iter_mut().zip(self.operations).for_each(|(it, count)| it.operations = count);
+        vec![State {
+            drive: 2,
+            halves: [1; 2],
+            manager: Manager {
+                number: 1,
+                rules: None,
+                is_asking: false,
+                sessions: vec![Some(1); self.clients],
+                grace: vec![false; self.clients],
+                waiting: vec![None; self.clients],
+            },
+            clients,
+            network: Vec::new(),
+            floor: [1; 2],
+            was_abandoned: false,
+            expiries: self.expiries,
+            lapses: self.lapses,
+            restarts: self.restarts,
+            wrong: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for place in 0..state.network.len() {
+            if place == 0 || state.network[place] != state.network[place - 1] {
+                actions.push(Action::Deliver(place));
+            }
+        }
+        for (client, it) in state.clients.iter().enumerate() {
+            match it.doing {
+                Doing::Nothing if it.operations > 0 => {
+                    actions.push(Action::Read(client));
+                    actions.push(Action::Write(client));
+                }
+                Doing::Reading { .. } | Doing::Writing { .. } => actions.push(Action::Go(client)),
+                _ => {}
+            }
+            if state.lapses > 0 || it.manager != state.manager.number {
+                actions.push(Action::Lapse(client));
+            }
+            if it.manager == state.manager.number && state.manager.sessions[client] != Some(it.era)
+            {
+                actions.push(Action::Attach(client));
+            }
+        }
+        // A store that nobody ends expires at some time: for nothing if it is the only way on.
+        let is_open = state.manager.rules.as_ref().is_some_and(|rules| is_store(rules.version()));
+        let is_alone = actions.is_empty();
+        if is_open && (state.expiries > 0 || is_alone) {
+            actions.push(Action::Expire);
+        }
+        if state.restarts > 0 {
+            actions.push(Action::Restart);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Deliver(place) => {
+                let message = state.network.remove(place);
+                state.deliver(message);
+            }
+            Action::Read(client) => {
+                state.clients[client].operations -= 1;
+                let floor = state.floor;
+                if state.clients[client].copy.may_read() {
+                    let halves = state.clients[client].halves;
+                    state.is_read(halves, floor);
+                } else {
+                    state.ask_read(client, floor);
+                }
+            }
+            Action::Write(client) => {
+                state.clients[client].operations -= 1;
+                state.ask_write(client);
+            }
+            Action::Go(client) => state.go(client),
+            Action::Expire => {
+                state.expiries = state.expiries.saturating_sub(1);
+                let rules = state.manager.rules.as_mut()?;
+                let steps = rules.expired(rules.version());
+                if steps.is_empty() {
+                    return None;
+                }
+                state.was_abandoned = true;
+                state.act(steps);
+            }
+            Action::Lapse(client) => {
+                if state.clients[client].manager == state.manager.number {
+                    state.lapses -= 1;
+                }
+                state.lapse(client);
+            }
+            Action::Attach(client) => state.attach(client),
+            Action::Restart => {
+                state.restarts -= 1;
+                let clients = self.clients;
+                state.manager = Manager {
+                    number: state.manager.number + 1,
+                    rules: None,
+                    is_asking: false,
+                    sessions: vec![None; clients],
+                    grace: vec![true; clients],
+                    waiting: vec![None; clients],
+                };
+            }
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("nothing wrong", |_, state: &State| state.wrong.is_none()),
+            Property::always("nobody waits for ever", |model: &Cell, state: &State| {
+                let mut actions = Vec::new();
+                model.actions(state, &mut actions);
+                !actions.is_empty()
+                    || state
+                        .clients
+                        .iter()
+                        .all(|it| it.doing == Doing::Nothing && it.operations == 0)
+            }),
+            Property::sometimes("a read is answered from a copy", |_, state: &State| {
+                state.clients.iter().any(|it| it.copy.may_read())
+            }),
+            Property::sometimes("two hold callbacks", |_, state: &State| {
+                state.manager.rules.as_ref().is_some_and(|rules| rules.holders() > 1)
+            }),
+        ]
+    }
+}
+
+fn explore(cell: Cell) {
+    let begun = Instant::now();
+    let checker = cell.checker().threads(2).spawn_bfs().join();
+    println!("{} states, {:?}", checker.unique_state_count(), begun.elapsed());
+    checker.assert_properties();
+}
+
+/// What takes minutes is explored by hand: `NASD_EXPLORE=all cargo test -p nasd-afs`.
+fn is_all_explored() -> bool {
+    std::env::var("NASD_EXPLORE").is_ok_and(|what| what == "all")
+}
+
+const TWO: Cell = Cell { clients: 2, operations: [2, 2, 0], expiries: 0, lapses: 0, restarts: 0 };
+const THREE: Cell = Cell { clients: 3, operations: [1; 3], expiries: 0, lapses: 0, restarts: 0 };
+
+#[test]
+fn all_is_well_where_nobody_fails() {
+    explore(TWO);
+    explore(THREE);
+}
+
+#[test]
+fn a_client_is_too_slow() {
+    explore(Cell { expiries: 1, ..TWO });
+    explore(Cell { expiries: 1, ..THREE });
+    if is_all_explored() {
+        explore(Cell { expiries: 2, operations: [3; 3], ..TWO });
+    }
+}
+
+#[test]
+fn a_client_lapses_and_comes_back() {
+    explore(Cell { lapses: 1, ..TWO });
+    explore(Cell { lapses: 1, operations: [1, 3, 0], ..TWO });
+    if is_all_explored() {
+        explore(Cell { lapses: 1, expiries: 1, ..TWO });
+        explore(Cell { lapses: 1, ..THREE });
+    }
+}
+
+#[test]
+fn the_manager_is_started_anew() {
+    explore(Cell { restarts: 1, ..TWO });
+    if is_all_explored() {
+        explore(Cell { operations: [1; 3], restarts: 2, expiries: 1, ..TWO });
+    }
+}
+
+#[test]
+fn everything_goes_wrong() {
+    explore(Cell { operations: [1; 3], restarts: 1, lapses: 1, ..TWO });
+    if is_all_explored() {
+        explore(Cell { operations: [1; 3], restarts: 1, lapses: 1, expiries: 1, ..TWO });
+    }
+}
