@@ -23,13 +23,14 @@ pub struct Wanted {
 /// What he gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// The capability may end there: nothing beyond the file's length is set aside if that is as long.
+    /// The capability may end there. It counts until [`Escrow::settle`].
     Until(u64),
-    /// All that is left is set aside for others, and some of it may come back: it is answered by [`Escrow::settle`] and the like.
-    Wait,
     /// The volume is full: what others have set aside would not do, either.
     Full,
 }
+
+/// What those get who have asked. Who is not among them waits: all that is left is set aside for others, and some of it may come back.
+pub type Answers<F> = Vec<(F, Given)>;
 
 /// The account of a volume, `F` being what names a file. One capability at a time extends a file.
 #[derive(Clone, Debug)]
@@ -96,25 +97,23 @@ impl<F: Copy + Eq + Hash> Escrow<F> {
         files.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Somebody wants to write a file. Who has room for it already gets more, if there is some.
-    pub fn ask(&mut self, file: F, wanted: Wanted) -> Given {
-        self.waiting.retain(|(other, _)| *other != file);
-        let is_first = self.waiting.is_empty();
-        let given = self.give(file, wanted, is_first);
-        if given == Given::Wait {
-            self.waiting.push_back((file, wanted));
+    /// Somebody wants to write a file. Who has room for it already gets more, if there is some; who waits for it keeps his place.
+    pub fn ask(&mut self, file: F, wanted: Wanted) -> Answers<F> {
+        match self.waiting.iter_mut().find(|(other, _)| *other == file) {
+            Some((_, before)) => *before = wanted,
+            None => self.waiting.push_back((file, wanted)),
         }
-        given
+        self.serve()
     }
 
-    /// Nobody waits for this file any more. Others may have what they wait for.
-    pub fn give_up(&mut self, file: F) -> Vec<(F, Given)> {
+    /// Nobody waits for this file any more.
+    pub fn give_up(&mut self, file: F) -> Answers<F> {
         self.waiting.retain(|(other, _)| *other != file);
         self.serve()
     }
 
-    /// The capability is over, and the file has this length. Tells what those get who wait.
-    pub fn settle(&mut self, file: F, length: u64) -> Vec<(F, Given)> {
+    /// The capability is over, and the file has this length.
+    pub fn settle(&mut self, file: F, length: u64) -> Answers<F> {
         if let Some(grant) = self.grants.remove(&file) {
             self.escrowed -= grant.end - grant.length;
             self.count(file, grant.length, length);
@@ -123,8 +122,8 @@ impl<F: Copy + Eq + Hash> Escrow<F> {
     }
 
     /// A file was made longer or shorter otherwise, or removed, which is a length of 0. Where somebody may extend it `from` is
-    /// what it was when he got that. Tells what those get who wait.
-    pub fn resized(&mut self, file: F, from: u64, to: u64) -> Vec<(F, Given)> {
+    /// what it was when he got that.
+    pub fn resized(&mut self, file: F, from: u64, to: u64) -> Answers<F> {
         let mut from = from;
         if let Some(grant) = self.grants.get_mut(&file) {
             self.escrowed -= grant.end - grant.length;
@@ -142,45 +141,42 @@ impl<F: Copy + Eq + Hash> Escrow<F> {
         its.for_each(|(_, wanted)| wanted.length = to);
     }
 
-    /// Another limit; it may be below what is used. Tells what those get who wait.
-    pub fn set_limit(&mut self, limit: u64) -> Vec<(F, Given)> {
+    /// Another limit; it may be below what is used.
+    pub fn set_limit(&mut self, limit: u64) -> Answers<F> {
         self.limit = limit;
         self.serve()
     }
 
-    /// Answers those who wait, in their order, as far as can be.
-    fn serve(&mut self) -> Vec<(F, Given)> {
+    /// Answers those who wait, in their order, as far as can be: nobody gets what somebody before him waits for.
+    fn serve(&mut self) -> Answers<F> {
         let mut given = Vec::new();
-        while let Some((file, wanted)) = self.waiting.front().copied() {
-            match self.give(file, wanted, true) {
-                Given::Wait => break,
-                answer => given.push((file, answer)),
+        let mut still = VecDeque::new();
+        for (file, wanted) in std::mem::take(&mut self.waiting) {
+            match self.give(file, wanted, still.is_empty()) {
+                Some(answer) => given.push((file, answer)),
+                None => still.push_back((file, wanted)),
             }
-            self.waiting.pop_front();
         }
+        self.waiting = still;
         given
     }
 
-    fn give(&mut self, file: F, wanted: Wanted, is_first: bool) -> Given {
+    /// What somebody gets; nothing if he waits.
+    fn give(&mut self, file: F, wanted: Wanted, is_first: bool) -> Option<Given> {
         let there = self.grants.get(&file).copied();
         let grant = there.unwrap_or(Grant { length: wanted.length, end: wanted.length });
-        if wanted.least_end <= grant.end {
-            return Given::Until(grant.end);
-        }
-        let (need, free) = (wanted.least_end - grant.end, self.free());
-        if is_first && need <= free {
-            let more =
-                (wanted.best_end.saturating_sub(wanted.least_end)).min((free - need) / SHARES);
+        let (need, free) = (wanted.least_end.saturating_sub(grant.end), self.free());
+        if need == 0 || (is_first && need <= free) {
+            let best = wanted.best_end.saturating_sub(wanted.least_end.max(grant.end));
+            let more = if need == 0 { 0 } else { best.min((free - need) / SHARES) };
             let end = grant.end + need + more;
             self.escrowed += need + more;
             self.grants.insert(file, Grant { end, ..grant });
-            return Given::Until(end);
+            return Some(Given::Until(end));
         }
         // What is his own does not come back before he is done.
-        let others = self.escrowed - (grant.end - grant.length);
-        match need <= free.saturating_add(others) {
-            true => Given::Wait,
-            false => Given::Full,
-        }
+        let own = grant.end - grant.length;
+        let most = self.limit.saturating_sub(self.used).saturating_sub(own);
+        (need > most).then_some(Given::Full)
     }
 }

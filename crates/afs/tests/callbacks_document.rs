@@ -80,7 +80,10 @@ fn happen(rules: &mut FileRules, what: &str) -> String {
                 Reading::Wait => format!("{name} waits"),
             };
         }
-        [name, "may", "write"] => rules.may_write(client(name)),
+        [name, "may", "write"] => match rules.may_write(client(name)) {
+            steps if steps.is_empty() => return format!("{name} waits"),
+            steps => steps,
+        },
         [name, "returned", at] => match rules.returned(client(name), version(at)) {
             Ok(steps) => steps,
             Err(NeverGiven) => return "never given".to_owned(),
@@ -153,5 +156,27 @@ fn versions_are_even_and_odd_as_the_document_says() {
     for row in rows(&document(), "| state | version | what is going on |") {
         let is_odd = nasd_afs::callbacks::is_store(file(&row[0]).version());
         assert_eq!(is_odd, row[1] == "odd", "{row:?}");
+    }
+}
+
+#[test]
+fn a_store_that_others_wait_for_is_not_prolonged() {
+    for waits in ["R may read", "R may write"] {
+        let mut rules = file("writing");
+        assert_eq!(happen(&mut rules, "W may write"), "W may write 3");
+        assert_eq!(happen(&mut rules, waits), "R waits");
+        assert_eq!(happen(&mut rules, "W may write"), "W waits");
+        assert_eq!(happen(&mut rules, "W returned 3"), "advance to 4");
+    }
+}
+
+#[test]
+fn a_store_that_was_too_slow_is_stored_when_it_is_returned() {
+    for (state, ends) in [("writing", "expired 3"), ("writing", "W gone")] {
+        let mut rules = file(state);
+        assert_eq!(happen(&mut rules, ends), "advance to 4");
+        assert_eq!(happen(&mut rules, "W returned 3"), "");
+        assert_eq!(happen(&mut rules, "advanced to 4"), "break R 3");
+        assert_eq!(happen(&mut rules, "R told 3"), "W stored 3, promised; settled");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use nasd_afs::callbacks::{Client, Copy, FileRules, Reading, Step, Version, is_store};
+use nasd_afs::callbacks::{Client, Copy, Era, FileRules, Reading, Step, Version, is_store};
 use stateright::{Checker, Model, Property};
 
 type Half = Version;
@@ -77,7 +77,7 @@ enum Message {
 enum Doing {
     Nothing,
     AskingRead { floor: [Half; 2] },
-    Reading { version: Version, floor: [Half; 2], first: Half },
+    Reading { version: Version, floor: [Half; 2], first: Option<Half> },
     AskingWrite,
     Writing { version: Version, halves: u8 },
     Returning { version: Version },
@@ -89,6 +89,8 @@ struct ClientState {
     /// The manager that it knows.
     manager: u8,
     call: u8,
+    /// The copy's when that was made.
+    asked: Era,
     operations: u8,
     doing: Doing,
     copy: Copy,
@@ -335,7 +337,8 @@ impl State {
                 let state = &mut self.clients[client];
                 if state.call == call {
                     state.doing = Doing::Nothing;
-                    state.copy.stored(version, is_promised);
+                    let era = state.asked;
+                    state.copy.stored(era, version, is_promised);
                     state.halves = [version; 2];
                     self.floor = [self.floor[0].max(version), self.floor[1].max(version)];
                 }
@@ -349,19 +352,21 @@ impl State {
         if state.call != call {
             return;
         }
-        state.copy.granted(version);
+        let era = state.asked;
+        state.copy.granted(era, version);
         if state.copy.may_read() {
             state.doing = Doing::Nothing;
             let halves = state.halves;
             self.is_read(halves, floor);
             return;
         }
-        state.doing = Doing::Reading { version, floor, first: 0 };
+        state.doing = Doing::Reading { version, floor, first: None };
     }
 
     fn call(&mut self, client: usize) -> (u8, u8) {
         let state = &mut self.clients[client];
         state.call += 1;
+        state.asked = state.copy.era();
         (state.era, state.call)
     }
 
@@ -390,12 +395,12 @@ impl State {
             Doing::Reading { version, floor, first } => {
                 if version != self.drive {
                     self.ask_read(client, floor);
-                } else if first == 0 {
-                    let first = self.halves[0];
+                } else if first.is_none() {
+                    let first = Some(self.halves[0]);
                     self.clients[client].doing = Doing::Reading { version, floor, first };
                 } else {
                     let state = &mut self.clients[client];
-                    let halves = [first, self.halves[1]];
+                    let halves = [first.unwrap_or_default(), self.halves[1]];
                     state.copy.fetched(version);
                     state.halves = halves;
                     state.doing = Doing::Nothing;
@@ -465,6 +470,7 @@ impl Model for Cell {
             era: 1,
             manager: 1,
             call: 0,
+            asked: Era::default(),
             operations: 0,
             doing: Doing::Nothing,
             copy: Copy::default(),
@@ -473,8 +479,8 @@ impl Model for Cell {
         let mut clients = vec![client; self.clients];
         clients.iter_mut().zip(self.operations).for_each(|(it, count)| it.operations = count);
         vec![State {
-            drive: 2,
-            halves: [1; 2],
+            drive: 0,
+            halves: [0; 2],
             manager: Manager {
                 number: 1,
                 rules: None,
@@ -485,7 +491,7 @@ impl Model for Cell {
             },
             clients,
             network: Vec::new(),
-            floor: [1; 2],
+            floor: [0; 2],
             was_abandoned: false,
             expiries: self.expiries,
             lapses: self.lapses,
@@ -518,7 +524,8 @@ impl Model for Cell {
             }
         }
         // A store that nobody ends expires at some time: for nothing if it is the only way on.
-        let is_open = state.manager.rules.as_ref().is_some_and(|rules| is_store(rules.version()));
+        let is_writing = |rules: &FileRules| rules.state() == nasd_afs::callbacks::State::Writing;
+        let is_open = state.manager.rules.as_ref().is_some_and(is_writing);
         let is_alone = actions.is_empty();
         if is_open && (state.expiries > 0 || is_alone) {
             actions.push(Action::Expire);
@@ -595,7 +602,7 @@ impl Model for Cell {
                         .iter()
                         .all(|it| it.doing == Doing::Nothing && it.operations == 0)
             }),
-            Property::sometimes("a read is answered from a copy", |_, state: &State| {
+            Property::sometimes("a copy is believed", |_, state: &State| {
                 state.clients.iter().any(|it| it.copy.may_read())
             }),
             Property::sometimes("two hold callbacks", |_, state: &State| {

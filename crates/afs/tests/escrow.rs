@@ -25,7 +25,7 @@ const LIMIT: u64 = 1000;
 
 fn what() -> impl Strategy<Value = (usize, What)> {
     let what = prop_oneof![
-        4 => (1..400_u64, 0..400_u64).prop_map(|(least, more)| What::Ask { least, more }),
+        4 => (0..400_u64, 0..400_u64).prop_map(|(least, more)| What::Ask { least, more }),
         1 => Just(What::GiveUp),
         4 => (0..=100_u64).prop_map(|part| What::Write { part }),
         2 => Just(What::Settle),
@@ -60,7 +60,6 @@ impl World {
                 assert!(end <= wanted.best_end.max(self.ends[file].unwrap_or(self.lengths[file])));
                 self.ends[file] = Some(end);
             }
-            Given::Wait => self.wanted[file] = Some(wanted),
             Given::Full => {
                 // Without him, and with all that others have set aside.
                 let room = LIMIT - (self.escrow.used() - self.counted[file]);
@@ -92,8 +91,8 @@ proptest! {
                     let length = world.lengths[file];
                     let wanted = Wanted { length, least_end: length + least, best_end: length + least + more };
                     world.wanted[file] = Some(wanted);
-                    let given = world.escrow.ask(file, wanted);
-                    world.is_given(file, given);
+                    let answers = world.escrow.ask(file, wanted);
+                    world.take(answers);
                 }
                 What::GiveUp => {
                     world.wanted[file] = None;
@@ -134,4 +133,44 @@ proptest! {
         prop_assert_eq!(world.escrow.used(), world.lengths.iter().sum::<u64>());
         prop_assert_eq!(world.escrow.escrowed(), 0);
     }
+}
+
+fn wanted(length: u64, least_end: u64, best_end: u64) -> Wanted {
+    Wanted { length, least_end, best_end }
+}
+
+#[test]
+fn who_waits_is_served_in_his_turn_and_keeps_it_when_he_asks_again() {
+    let mut escrow = Escrow::new(100, 0);
+    assert_eq!(escrow.ask(1, wanted(0, 90, 90)), [(1, Given::Until(90))]);
+    assert_eq!(escrow.ask(2, wanted(0, 50, 50)), []);
+    assert_eq!(escrow.ask(3, wanted(0, 10, 10)), [], "there is room, but somebody was before him");
+    assert_eq!(escrow.ask(2, wanted(0, 60, 60)), []);
+    assert_eq!(escrow.to_recall(), [1]);
+    assert_eq!(escrow.settle(1, 20), [(2, Given::Until(60)), (3, Given::Until(10))]);
+    assert_eq!((escrow.used(), escrow.escrowed(), escrow.free()), (20, 70, 10));
+    // One before him does not wait any more.
+    assert_eq!(escrow.ask(4, wanted(0, 20, 20)), []);
+    assert_eq!(escrow.ask(5, wanted(0, 10, 10)), []);
+    assert_eq!(escrow.ask(4, wanted(0, 81, 81)), [(4, Given::Full), (5, Given::Until(10))]);
+}
+
+#[test]
+fn who_has_room_already_waits_for_nobody_and_what_is_cut_may_be_written_again() {
+    let mut escrow = Escrow::new(100, 100);
+    assert_eq!(escrow.ask(1, wanted(60, 50, 60)), [(1, Given::Until(60))], "within its length");
+    assert_eq!(escrow.resized(1, 60, 0), []);
+    assert_eq!((escrow.used(), escrow.escrowed(), escrow.free()), (40, 60, 0));
+    assert_eq!(escrow.settle(1, 60), []);
+    assert_eq!((escrow.used(), escrow.escrowed(), escrow.free()), (100, 0, 0));
+}
+
+#[test]
+fn a_limit_below_what_is_used_refuses_what_would_not_fit_whatever_comes_back() {
+    let mut escrow = Escrow::new(100, 50);
+    assert_eq!(escrow.ask(1, wanted(0, 40, 40)), [(1, Given::Until(40))]);
+    assert_eq!(escrow.ask(2, wanted(0, 20, 20)), []);
+    assert_eq!(escrow.set_limit(80), [], "what 1 has may come back");
+    assert_eq!(escrow.set_limit(60), [(2, Given::Full)]);
+    assert_eq!(escrow.ask(1, wanted(0, 30, 30)), [(1, Given::Until(40))], "what was given is his");
 }

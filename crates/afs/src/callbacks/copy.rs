@@ -2,16 +2,18 @@
 
 use super::rules::Version;
 
-/// One client's copy of a file.
-///
-/// Answers and breaks come by different ways and in any order. Calls that were made before [`Copy::lapsed`] must not be
-/// answered to [`Copy::granted`] or [`Copy::stored`] as promises after it.
+/// When something was asked for: answers to what was asked before a store, or before a lease was over, promise nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Era(u64);
+
+/// One client's copy of a file. Answers and breaks come by different ways and in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Copy {
     promised: Option<Version>,
     contents: Option<Version>,
-    /// Nothing up to this version is believed, whenever it comes.
-    broken: Version,
+    /// Nothing below this version is believed, whenever it comes.
+    least: Version,
+    era: Era,
 }
 
 impl Copy {
@@ -25,9 +27,14 @@ impl Copy {
         self.promised
     }
 
+    /// For an answer to what is asked now.
+    pub const fn era(&self) -> Era {
+        self.era
+    }
+
     /// The manager has promised to tell of changes after this version.
-    pub fn granted(&mut self, version: Version) {
-        if version > self.broken {
+    pub fn granted(&mut self, asked: Era, version: Version) {
+        if asked == self.era && version >= self.least {
             self.promised = Some(version);
             if self.contents != Some(version) {
                 self.contents = None;
@@ -42,30 +49,88 @@ impl Copy {
         }
     }
 
-    /// The client begins a store: what it holds is to be what the file becomes.
-    pub fn writes(&mut self) {
-        self.promised = None;
+    /// The client is about to ask for a store: what it holds is to be what the file becomes. Its callback has ended.
+    pub const fn writes(&mut self) {
+        self.begin_era();
         self.contents = None;
     }
 
-    /// The store under this version is done; with a promise, what was stored is what the file is.
-    pub fn stored(&mut self, version: Version, is_promised: bool) {
-        if is_promised && version + 1 > self.broken {
-            self.promised = Some(version + 1);
-            self.contents = Some(version + 1);
+    /// The store under this version is done, whose return was asked for in that era; with a promise, what was stored is what the file
+    /// is.
+    pub fn stored(&mut self, asked: Era, version: Version, is_promised: bool) {
+        let next = version.saturating_add(1);
+        if asked == self.era && is_promised && next >= self.least {
+            self.promised = Some(next);
+            self.contents = Some(next);
         }
     }
 
     /// The manager tells that nothing up to this version is so any more.
     pub fn broken(&mut self, version: Version) {
-        self.broken = self.broken.max(version);
-        if self.promised.is_some_and(|promised| promised <= version) {
+        self.least = self.least.max(version.saturating_add(1));
+        if self.promised.is_some_and(|promised| promised < self.least) {
             self.promised = None;
         }
     }
 
     /// The client's lease is over, or another manager serves: nothing is promised any more.
     pub const fn lapsed(&mut self) {
+        self.begin_era();
+    }
+
+    const fn begin_era(&mut self) {
         self.promised = None;
+        self.era = Era(self.era.0.wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy that was read under version 2.
+    fn copy() -> Copy {
+        let mut copy = Copy::default();
+        copy.granted(copy.era(), 2);
+        copy.fetched(2);
+        assert!(copy.may_read());
+        copy
+    }
+
+    #[test]
+    fn what_was_asked_for_before_a_store_or_a_lapse_promises_nothing_after_it() {
+        for ends in [Copy::writes, Copy::lapsed] {
+            let mut copy = copy();
+            let asked = copy.era();
+            ends(&mut copy);
+            copy.granted(asked, 2);
+            copy.stored(asked, 3, true);
+            assert_eq!(copy.promised(), None);
+        }
+    }
+
+    #[test]
+    fn a_copy_is_good_again_when_its_version_is_promised_again() {
+        let mut copy = copy();
+        copy.lapsed();
+        assert!(!copy.may_read());
+        copy.granted(copy.era(), 2);
+        assert!(copy.may_read());
+        copy.granted(copy.era(), 4);
+        assert!(!copy.may_read());
+    }
+
+    #[test]
+    fn a_break_ends_what_comes_after_it_as_well() {
+        let mut copy = copy();
+        copy.broken(3);
+        copy.granted(copy.era(), 2);
+        assert!(!copy.may_read());
+        let asked = copy.era();
+        copy.stored(asked, 3, true);
+        assert!(copy.may_read());
+        copy.broken(5);
+        copy.stored(asked, 3, true);
+        assert!(!copy.may_read());
     }
 }

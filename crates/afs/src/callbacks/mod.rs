@@ -7,6 +7,6 @@ mod copy;
 mod rules;
 mod table;
 
-pub use copy::Copy;
+pub use copy::{Copy, Era};
 pub use rules::{Client, FileRules, NeverGiven, Reading, State, Step, Version, is_store};
 pub use table::{Callbacks, FileStep, Unknown};

@@ -94,6 +94,8 @@ pub struct FileRules {
 struct Store {
     /// None: one that an earlier manager allowed.
     writer: Option<Client>,
+    /// Somebody else waits for its end.
+    is_waited_for: bool,
     stage: Stage,
 }
 
@@ -117,7 +119,7 @@ impl FileRules {
         let mut steps = Vec::new();
         if is_store(version) {
             rules.begin(None, Stage::Closing { is_returned: false });
-            steps.push(Step::Advance { to: version + 1 });
+            steps.push(Step::Advance { to: version.saturating_add(1) });
         }
         (rules, steps)
     }
@@ -159,6 +161,17 @@ impl FileRules {
             || store.is_some_and(|store| store.writer == Some(client) || is_untold(store))
     }
 
+    /// All of those.
+    pub fn concerned(&self) -> Vec<Client> {
+        let store = self.store.as_deref();
+        let untold = store.and_then(|store| match &store.stage {
+            Stage::Breaking { untold, .. } => Some(untold),
+            Stage::Opening | Stage::Writing | Stage::Closing { .. } => None,
+        });
+        let others = untold.into_iter().flat_map(Clients::iter);
+        self.holders.iter().chain(others).chain(self.writer()).collect()
+    }
+
     /// Who stores.
     pub fn writer(&self) -> Option<Client> {
         self.store.as_deref()?.writer
@@ -166,32 +179,35 @@ impl FileRules {
 
     /// A client wants to read, and to know of changes.
     pub fn may_read(&mut self, client: Client) -> Reading {
-        if self.store.is_some() {
+        if let Some(store) = self.store.as_deref_mut() {
+            store.is_waited_for = true;
             return Reading::Wait;
         }
         self.holders.add(client);
         Reading::Promised(self.version)
     }
 
-    /// A client wants to write: who may already is told so again. Nothing to do: it waits for [`Step::Settled`]. Its own
-    /// callback has ended.
+    /// A client wants to write: who may already is told so again, so that it may go on, unless somebody waits for its end. Where
+    /// there is nothing to do it waits for [`Step::Settled`]. Its own callback has ended.
     pub fn may_write(&mut self, client: Client) -> Vec<Step> {
-        match self.store.as_deref() {
-            None => {
-                self.holders.remove(client);
-                self.begin(Some(client), Stage::Opening);
-                vec![Step::Advance { to: self.version + 1 }]
-            }
-            Some(Store { writer: Some(writer), stage: Stage::Writing }) if *writer == client => {
+        let Some(store) = self.store.as_deref_mut() else {
+            self.holders.remove(client);
+            self.begin(Some(client), Stage::Opening);
+            return vec![Step::Advance { to: self.version.saturating_add(1) }];
+        };
+        let is_own = store.writer == Some(client);
+        store.is_waited_for |= !is_own;
+        match store.stage {
+            Stage::Writing if is_own && !store.is_waited_for => {
                 vec![Step::MayWrite { client, version: self.version }]
             }
-            Some(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
     /// The drive has this version now.
     pub fn advanced(&mut self, to: Version) -> Vec<Step> {
-        if to != self.version + 1 {
+        if to != self.version.saturating_add(1) {
             return Vec::new();
         }
         let Some(store) = &mut self.store else {
@@ -249,7 +265,7 @@ impl FileRules {
             }
         }
         // Its store was ended, and all were told of it.
-        let is_promised = self.store.is_none() && version + 1 == self.version;
+        let is_promised = self.store.is_none() && version.checked_add(1) == Some(self.version);
         if is_promised {
             self.holders.add(client);
         }
@@ -299,14 +315,14 @@ impl FileRules {
     }
 
     fn begin(&mut self, writer: Option<Client>, stage: Stage) {
-        self.store = Some(Box::new(Store { writer, stage }));
+        self.store = Some(Box::new(Store { writer, is_waited_for: false, stage }));
     }
 
     fn close(&mut self, is_returned: bool) -> Vec<Step> {
         if let Some(store) = &mut self.store {
             store.stage = Stage::Closing { is_returned };
         }
-        vec![Step::Advance { to: self.version + 1 }]
+        vec![Step::Advance { to: self.version.saturating_add(1) }]
     }
 
     fn is_told(&mut self, client: Client) -> Vec<Step> {
@@ -319,7 +335,7 @@ impl FileRules {
 
     /// Ends the store if everybody was told.
     fn settle(&mut self) -> Vec<Step> {
-        let Some(Store { writer, stage: Stage::Breaking { untold, is_returned } }) =
+        let Some(Store { writer, stage: Stage::Breaking { untold, is_returned }, .. }) =
             self.store.as_deref()
         else {
             return Vec::new();

@@ -36,7 +36,8 @@ impl<F> Default for Callbacks<F> {
 }
 
 impl<F: Copy + Eq + Hash> Callbacks<F> {
-    /// A file's drive tells its version, as was asked for ([`Unknown::Ask`]).
+    /// A file's drive tells its version, as was asked for ([`Unknown::Ask`]). Who was to ask then says again what he wants: a file of
+    /// which nobody wants anything is kept for nothing.
     pub fn found(&mut self, file: F, version: Version) -> Vec<FileStep<F>> {
         let Some(entry @ None) = self.files.get_mut(&file) else {
             return Vec::new();
@@ -46,11 +47,23 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         of_file(file, steps)
     }
 
-    /// The drive does not tell a file's version: it does not answer, or the file is gone.
+    /// The drive does not tell a file's version, and an answer that comes later will not be told: it does not answer, or the file is
+    /// gone.
     pub fn not_found(&mut self, file: F) {
         if let Some(None) = self.files.get(&file) {
             self.files.remove(&file);
         }
+    }
+
+    /// The file is gone, and every capability for it with it: callbacks on it mean nothing, and whoever waits may ask again, and hear
+    /// that.
+    pub fn removed(&mut self, file: F) -> Vec<FileStep<F>> {
+        let known = self.files.get(&file).and_then(Option::as_ref);
+        if let Some(concerned) = known.map(FileRules::concerned) {
+            self.files.remove(&file);
+            concerned.into_iter().for_each(|client| self.note(client, file));
+        }
+        vec![(file, Step::Settled)]
     }
 
     /// A client wants to read, and to know of changes ([`FileRules::may_read`]).
@@ -219,6 +232,12 @@ mod tests {
     }
 
     impl Drives {
+        fn forget(&mut self, file: u64) {
+            self.versions.remove(&file);
+            self.advances.retain(|(other, _)| *other != file);
+            self.breaks.retain(|(_, other, _)| *other != file);
+        }
+
         fn take(&mut self, steps: Vec<FileStep<u64>>) {
             for (file, step) in steps {
                 match step {
@@ -247,6 +266,11 @@ mod tests {
                 }
                 3 => Ok(callbacks.expired(file, version)),
                 4 if numbers.below(8) == 0 => Ok(callbacks.gone(client)),
+                4 if numbers.below(40) == 0 => {
+                    // Another object has the next number, and none of its drive's answers.
+                    drives.forget(file);
+                    Ok(callbacks.removed(file))
+                }
                 5 | 6 if !drives.breaks.is_empty() => {
                     let place = numbers.below(drives.breaks.len() as u64) as usize;
                     let (client, file, version) = drives.breaks.swap_remove(place);
