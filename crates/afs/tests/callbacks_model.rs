@@ -119,7 +119,8 @@ struct State {
     clients: Vec<ClientState>,
     network: Vec<Message>,
     floor: [Half; 2],
-    was_abandoned: bool,
+    /// Versions whose stores may be half done, in order.
+    abandoned: Vec<Version>,
     expiries: u8,
     lapses: u8,
     restarts: u8,
@@ -169,12 +170,21 @@ impl State {
         self.wrong.get_or_insert(what);
     }
 
+    /// The store under this version, if it is one, may never be whole.
+    fn abandon(&mut self, version: Version) {
+        if is_store(version) && !self.abandoned.contains(&version) {
+            self.abandoned.push(version);
+            self.abandoned.sort_unstable();
+        }
+    }
+
     /// A program has read.
     fn is_read(&mut self, halves: [Half; 2], floor: [Half; 2]) {
         if halves[0] < floor[0] || halves[1] < floor[1] {
             self.fail("stale");
         }
-        if halves[0] != halves[1] && !self.was_abandoned {
+        // The other half is of a store before, or of one half done before.
+        if halves[0] != halves[1] && !self.abandoned.contains(&halves[0].max(halves[1])) {
             self.fail("torn");
         }
         self.floor = [self.floor[0].max(halves[0]), self.floor[1].max(halves[1])];
@@ -298,7 +308,7 @@ impl State {
             Message::Found { manager, version } => {
                 if manager == self.manager.number {
                     let (rules, steps) = FileRules::found(version);
-                    self.was_abandoned |= is_store(version);
+                    self.abandon(version);
                     self.manager.rules = Some(rules);
                     self.act(steps);
                     self.ask_again();
@@ -449,10 +459,12 @@ impl State {
         if before.is_some()
             && let Some(rules) = &mut self.manager.rules
         {
-            let is_writing =
-                matches!(self.clients[client].doing, Doing::Writing { .. } | Doing::AskingWrite);
-            self.was_abandoned |= is_writing;
+            let is_writer = rules.writer() == Some(client as Client);
+            let version = rules.version();
             let steps = rules.gone(client as Client);
+            if is_writer {
+                self.abandon(version);
+            }
             self.act(steps);
         }
         if !self.manager.grace.contains(&true) {
@@ -492,7 +504,7 @@ impl Model for Cell {
             clients,
             network: Vec::new(),
             floor: [0; 2],
-            was_abandoned: false,
+            abandoned: Vec::new(),
             expiries: self.expiries,
             lapses: self.lapses,
             restarts: self.restarts,
@@ -560,11 +572,12 @@ impl Model for Cell {
             Action::Expire => {
                 state.expiries = state.expiries.saturating_sub(1);
                 let rules = state.manager.rules.as_mut()?;
-                let steps = rules.expired(rules.version());
+                let version = rules.version();
+                let steps = rules.expired(version);
                 if steps.is_empty() {
                     return None;
                 }
-                state.was_abandoned = true;
+                state.abandon(version);
                 state.act(steps);
             }
             Action::Lapse(client) => {
