@@ -122,7 +122,7 @@ impl<F: Copy + Eq + Hash> Escrow<F> {
     }
 
     /// A file was made longer or shorter otherwise, or removed, which is a length of 0. Where somebody may extend it `from` is
-    /// what it was when he got that.
+    /// what it was when he got that. Whether there is room for what is longer is asked before ([`Escrow::free`]).
     pub fn resized(&mut self, file: F, from: u64, to: u64) -> Answers<F> {
         let mut from = from;
         if let Some(grant) = self.grants.get_mut(&file) {

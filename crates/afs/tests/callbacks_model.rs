@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use nasd_afs::callbacks::{Client, Copy, Era, FileRules, Reading, Step, Version, is_store};
+use nasd_afs::callbacks::{CachedCopy, Client, Era, FileRules, Reading, Step, Version, is_store};
 use stateright::{Checker, Model, Property};
 
 type Half = Version;
@@ -93,7 +93,7 @@ struct ClientState {
     asked: Era,
     operations: u8,
     doing: Doing,
-    copy: Copy,
+    copy: CachedCopy,
     /// What the copy has.
     halves: [Half; 2],
 }
@@ -485,7 +485,7 @@ impl Model for Cell {
             asked: Era::default(),
             operations: 0,
             doing: Doing::Nothing,
-            copy: Copy::default(),
+            copy: CachedCopy::default(),
             halves: [0; 2],
         };
         let mut clients = vec![client; self.clients];

@@ -2,8 +2,8 @@
 //! projectors, one picture).
 //!
 //! Pure: whoever reads and shows frames tells the time, and asks what to do. A frame is due by the clock, and shown when all
-//! streams have it. One that is shown clearly behind that time is late; one that somebody still lacks when the next would be due is dropped, by all of
-//! them, and whoever was reading it goes on with the next. So no stream ever shows another frame than the others.
+//! streams have it. One that is shown clearly behind that time is late; one that somebody still lacks when the next would be due is
+//! dropped, by all of them, and whoever was reading it goes on with the next. So no stream ever shows another frame than the others.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ pub struct Era(u64);
 
 /// One client's copy of a file. Answers and breaks come by different ways and in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Copy {
+pub struct CachedCopy {
     promised: Option<Version>,
     contents: Option<Version>,
     /// Nothing below this version is believed, whenever it comes.
@@ -16,7 +16,7 @@ pub struct Copy {
     era: Era,
 }
 
-impl Copy {
+impl CachedCopy {
     /// Whether the copy may be believed without asking.
     pub fn may_read(&self) -> bool {
         self.promised.is_some() && self.promised == self.contents
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
 
     /// A copy that was read under version 2.
-    fn copy() -> Copy {
-        let mut copy = Copy::default();
+    fn copy() -> CachedCopy {
+        let mut copy = CachedCopy::default();
         copy.granted(copy.era(), 2);
         copy.fetched(2);
         assert!(copy.may_read());
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_before_a_store_or_a_lapse_promises_nothing_after_it() {
-        for ends in [Copy::writes, Copy::lapsed] {
+        for ends in [CachedCopy::writes, CachedCopy::lapsed] {
             let mut copy = copy();
             let asked = copy.era();
             ends(&mut copy);
