@@ -77,6 +77,7 @@ fn happen(rules: &mut FileRules, what: &str) -> String {
         [name, "may", "read"] => {
             return match rules.may_read(client(name)) {
                 Reading::Promised(version) => format!("{name} is promised {version}"),
+                Reading::Unpromised(version) => format!("{name} is told {version}"),
                 Reading::Wait => format!("{name} waits"),
             };
         }

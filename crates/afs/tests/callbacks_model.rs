@@ -269,6 +269,7 @@ impl State {
             Message::MayRead { call, .. } => match rules.may_read(client as Client) {
                 Reading::Promised(version) => self.send(Message::Granted { client, call, version }),
                 Reading::Wait => self.manager.waiting[client] = Some(message),
+                Reading::Unpromised(_) => unreachable!("nobody changes names here"),
             },
             Message::MayWrite { .. } => {
                 let steps = rules.may_write(client as Client);

@@ -2,7 +2,7 @@
 
 use super::{CellError, protection_named};
 use crate::time::parse_interval;
-use nasd_types::{CellId, DriveId, PartitionId, Protection};
+use nasd_types::{CellId, DriveId, PartitionId, Personality, Protection};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,7 @@ pub struct VolumeConfig {
     /// Its name.
     pub name: String,
     /// How it behaves for those who share files.
+    #[serde(with = "personality")]
     personality: Personality,
     /// The drive that its root is on, 16 hexadecimal digits.
     home: String,
@@ -61,23 +62,19 @@ pub struct VolumeConfig {
     pub parts: Vec<VolumePart>,
 }
 
-/// How a volume behaves for those who share files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Personality {
-    /// What one client writes, others see when they open the file.
-    #[default]
-    Nfs,
-}
+/// A personality by its name.
+mod personality {
+    use super::Personality;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-impl std::str::FromStr for Personality {
-    type Err = String;
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(it: &Personality, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(it.name())
+    }
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "nfs" => Ok(Personality::Nfs),
-            _ => Err(format!("`{text}` is no personality: there is `nfs`")),
-        }
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Personality, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -112,6 +109,11 @@ impl VolumeConfig {
     /// The drive that its root is on.
     pub fn home_id(&self) -> DriveId {
         DriveId(u64::from_str_radix(&self.home, 16).unwrap_or_default())
+    }
+
+    /// How it behaves for those who share files.
+    pub const fn personality(&self) -> Personality {
+        self.personality
     }
 
     /// Uid and gid of who owns its root directory when it is made.

@@ -49,7 +49,7 @@ pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use components::{
     change_stripe, component, forget_component, replace_state_copies, virtual_drive,
 };
-pub use config::{CellConfig, DriveConfig, Personality, StateCopies, StripeConfig, VolumeConfig};
+pub use config::{CellConfig, DriveConfig, StateCopies, StripeConfig, VolumeConfig};
 pub use create::{
     Added, AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition,
 };

@@ -6,12 +6,12 @@
 //! leaves nothing that nobody knows of. No manager serves an unfinished volume. Numbers of
 //! partitions are never used again: handles of files that were lost must not lead to others.
 
-use super::config::{CellConfig, Personality, VolumeConfig, VolumePart};
+use super::config::{CellConfig, VolumeConfig, VolumePart};
 use super::create::update_config;
 use super::{Cell, CellError, RingKeeper};
 use nasd_manager::{DriveConfig, RootOptions, TableError, VolumeTable};
 use nasd_protocol::manager::Name;
-use nasd_types::{DriveId, PartitionId};
+use nasd_types::{DriveId, PartitionId, Personality};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -173,7 +173,8 @@ fn told(
     let root = RootOptions { uid, gid, ..RootOptions::default() };
     let keeper: Arc<dyn nasd_manager::keys::KeyKeeper> = Arc::new(keeper);
     let home = volume.home_id();
-    Ok(nasd_manager::VolumeConfig { name, home, drives, keeper: Some(keeper), root })
+    let personality = volume.personality();
+    Ok(nasd_manager::VolumeConfig { name, home, drives, keeper: Some(keeper), root, personality })
 }
 
 impl VolumeTable for CellTable {

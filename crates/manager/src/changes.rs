@@ -4,13 +4,14 @@
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
     Change, Changed, Create, FileHandle, Link, MAX_TOLD, ManagerStatus, Mkdir, Mknod, Numbered,
-    Procedure, Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, Tmpfile, ToldDirectory,
-    Unlink,
+    Procedure, Removexattr, Rename, Rmdir, SetFileAttributes, Setattr, Setxattr, Symlink, Tmpfile,
+    ToldDirectory, Unlink,
 };
 use nasd_rpc::AcceptStatus;
 use nasd_transport::{Answer, Peer};
 use nasd_xdr::{Encoder, from_bytes};
 
+use crate::callback_service::CallbacksOf;
 use crate::caller::Caller;
 use crate::namespace::{Namespace, Node, Outcome};
 use crate::service::{Reply, results};
@@ -57,7 +58,8 @@ impl<'a> Changes<'a> {
         let names = self.names;
         match procedure {
             Procedure::Setattr => self.once::<Setattr>(arguments, |caller, set| {
-                names.setattr(caller, set.file, &set.changes)
+                let set_it = || names.setattr(caller, set.file, &set.changes);
+                self.storing(set.file, is_store(&set.changes), set_it)
             }),
             Procedure::Create => self.once_named::<Create, _>(arguments, |caller, new| {
                 let name = new.name.as_bytes();
@@ -91,10 +93,14 @@ impl<'a> Changes<'a> {
                 names.mknod(caller, new.directory, new.name.as_bytes(), node)
             }),
             Procedure::Setxattr => self.once::<Setxattr>(arguments, |caller, set| {
-                names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
+                let name = set.name.as_bytes();
+                let set_it = || names.setxattr(caller, set.file, name, &set.value, set.flags);
+                self.storing(set.file, is_of_system(name), set_it)
             }),
             Procedure::Removexattr => self.once::<Removexattr>(arguments, |caller, old| {
-                names.removexattr(caller, old.file, old.name.as_bytes())
+                let name = old.name.as_bytes();
+                let remove_it = || names.removexattr(caller, old.file, name);
+                self.storing(old.file, is_of_system(name), remove_it)
             }),
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
@@ -129,6 +135,31 @@ impl<'a> Changes<'a> {
         })
     }
 
+    /// The files that have the names which are changed, where clients hold callbacks on them. A name that is given to another file at this moment
+    /// may be told too late.
+    fn files_of<Op: Change>(&self, arguments: &Op::Arguments) -> Vec<FileHandle> {
+        if !self.names.has_callbacks() {
+            return Vec::new();
+        }
+        let names = Op::names(arguments).into_iter().flatten();
+        names.filter_map(|(at, name)| self.names.leads_to(at, name.as_bytes())).collect()
+    }
+
+    /// Changes a file alone, as a store where that ends what others may do with it.
+    fn storing<T>(
+        &self,
+        file: FileHandle,
+        is_store: bool,
+        operation: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        if !is_store || !self.names.has_callbacks() {
+            return operation();
+        }
+        let member = self.peer.identity.to_string();
+        let (hub, names, caller) = (self.sessions.hub(), self.names, self.caller);
+        CallbacksOf { hub, names, caller, member: &member }.storing(file, operation)
+    }
+
     fn answer<Op: Change>(
         &self,
         arguments: &[u8],
@@ -140,7 +171,9 @@ impl<'a> Changes<'a> {
         };
         let member = self.peer.identity.to_string();
         let (touched, keeps) = (Op::touches(&arguments), Op::keeps(&arguments));
-        let changing = self.sessions.change(request.client, &member, touched);
+        let files = self.files_of::<Op>(&arguments);
+        let all = touched.into_iter().flatten().chain(files.iter().copied()).collect();
+        let changing = self.sessions.change(request.client, &member, all);
         let outcome = changing.and_then(|changing| {
             let (session, others) = (changing.client(), changing.has_others());
             let caller = Caller { request, session, others, keeps, ..self.caller.clone() };
@@ -150,10 +183,25 @@ impl<'a> Changes<'a> {
             }
             let outcome = operation(&caller, arguments, touched);
             self.sessions.changed(self.names);
+            let removed = files.iter().filter(|file| self.names.is_removed(**file));
+            removed.for_each(|file| self.sessions.hub().with(|all, _| all.forget_file(*file)));
             outcome
         });
         let mut out = Encoder::new();
         encode_result(&outcome, &mut out);
         results(out.into_bytes())
     }
+}
+
+/// Whether others may read less of the file by that, or something else.
+const fn is_store(changes: &SetFileAttributes) -> bool {
+    changes.size.is_some()
+        || changes.mode.is_some()
+        || changes.uid.is_some()
+        || changes.gid.is_some()
+}
+
+/// Whether an extended attribute says who may do what.
+fn is_of_system(name: &[u8]) -> bool {
+    name.starts_with(b"system.")
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nasd_protocol::limits::{MAX_ADDRESS_BYTES, MAX_DRIVES};
 use nasd_protocol::manager::Name;
-use nasd_types::{CellId, DriveId, PartitionId, Protection};
+use nasd_types::{CellId, DriveId, PartitionId, Personality, Protection};
 use thiserror::Error;
 
 use crate::keys::{KeptKeys, KeyKeeper};
@@ -36,6 +36,8 @@ pub struct ManagerConfig {
     pub capability_lifetime: Duration,
     /// The root directory, when the volume is made.
     pub root: RootOptions,
+    /// How the volume behaves for those who share its files. Must stay the same for the volume's life.
+    pub personality: Personality,
     /// How long a call waits for a drive that is away. Less than clients wait for one answer.
     pub patience: Duration,
     /// How long it waits where there is another way, or others wait meanwhile.
@@ -79,6 +81,8 @@ pub struct VolumeConfig {
     pub keeper: Option<Arc<dyn KeyKeeper>>,
     /// Its root directory, when it is made.
     pub root: RootOptions,
+    /// As [`ManagerConfig::personality`].
+    pub personality: Personality,
 }
 
 /// Where the cell's further volumes are written down.
@@ -148,6 +152,7 @@ impl ManagerConfig {
             protection: Protection::INTEGRITY_ARGS,
             capability_lifetime: Duration::from_secs(600),
             root: RootOptions::default(),
+            personality: Personality::Nfs,
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(1),
             drive_connections: 2,
@@ -174,6 +179,7 @@ impl ManagerConfig {
             drives: volume.drives.clone(),
             keeper: volume.keeper.clone(),
             root: volume.root,
+            personality: volume.personality,
             ..self.clone()
         }
     }

@@ -1,4 +1,4 @@
-//! The file manager, `nfs` personality: names, policy and capabilities over objects of drives.
+//! The file manager: names, policy and capabilities over objects of drives.
 //!
 //! File data does not pass here: clients take the capabilities in the answers to the drives
 //! (CMU-CS-97-118, sections 3 and 3.1), unless they ask for it to be forwarded. All durable state is
@@ -15,6 +15,7 @@
 pub mod acl;
 mod administration;
 mod bytes;
+mod callback_service;
 pub mod caller;
 mod changes;
 pub mod config;

@@ -225,6 +225,7 @@ fn put_present(page: &mut Page, present: &Present) {
         ("locks", "Locks that clients hold.", counts.locks),
         ("waiting_locks", "Requests for locks that wait.", counts.waiting_locks),
         ("directory_leases", "Directories that clients are promised news of.", counts.leases),
+        ("callbacks", "Callbacks that clients hold on files.", counts.callbacks),
         ("orphans", "Removed files that may be open somewhere.", counts.orphans),
         ("grace", "1 while locks of before the start are waited for.", present.grace.into()),
         ("forward_bytes", "Memory that data on their way take.", present.forward_bytes),

@@ -87,6 +87,20 @@ impl Mint {
         self.make(asked.file, access_control_version, caller, allowed, minimum, asked.sealed)
     }
 
+    /// A capability for these rights on this region until then.
+    pub(crate) fn issue_until(
+        &self,
+        handle: FileHandle,
+        access_control_version: u64,
+        (rights, region, expires): (Rights, ByteRange, Timestamp),
+        caller: &Caller,
+        drive: DriveState,
+    ) -> Option<IssuedCapability> {
+        let minimum = self.minimum_protection | drive.minimum_protection;
+        let allowed = Narrowing { rights, region, expires };
+        self.make(handle, access_control_version, caller, allowed, minimum, false)
+    }
+
     /// The longest lifetime of [`issue_asked`](Self::issue_asked), in nanoseconds.
     pub(crate) fn longest_ns(&self) -> u64 {
         self.longest_ns

@@ -12,12 +12,12 @@ use nasd_protocol::encode_result;
 use nasd_protocol::limits::MAX_EXTENSION_JOBS;
 use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
-    Events, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments,
-    ForwardSeek, ForwardWrite, Getattr, Getxattr, Lease, Listxattr, Lock, Lookup, ManagerStatus,
-    Member, Mint, MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Readdirplus,
-    Reload, ReloadVolumes, Renew, Repair, Revoke, Rotate, Space, StatisticsOperation,
-    StatusOperation, TestLock, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
-    Volumes as ListVolumes, XattrNames, XattrValue,
+    Events, FileHandle, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch,
+    ForwardReadArguments, ForwardSeek, ForwardWrite, Getattr, Getcap, Getwcap, Getxattr, Lease,
+    Listxattr, Lock, Lookup, ManagerStatus, Member, Mint, MintArguments, Minted, Name, Operation,
+    PROGRAM, Procedure, Readdir, Readdirplus, Reload, ReloadVolumes, Renew, Repair, Returncap,
+    Revoke, Rotate, Space, StatisticsOperation, StatusOperation, TestLock, Unlock, VERSION, Volume,
+    VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -29,6 +29,7 @@ use nasd_types::{CellId, Protection, Timestamp};
 use nasd_xdr::{Encoder, from_bytes, to_bytes};
 
 use crate::administration::Administration;
+use crate::callback_service::CallbacksOf;
 use crate::caller::Caller;
 use crate::changes::{Changes, is_change};
 use crate::config::ManagerConfig;
@@ -184,7 +185,7 @@ impl ManagerService {
             Procedure::Repair => run::<Repair>(arguments, |asked| {
                 administration.require_administrator(peer)?;
                 let names = self.volumes.of_arguments(procedure, arguments)?;
-                let touched = [Some(asked.directory), Some(asked.file)];
+                let touched = vec![asked.directory, asked.file];
                 let _changing = self.sessions.change(0, "", touched)?;
                 names.repair(&asked)
             }),
@@ -201,6 +202,10 @@ impl ManagerService {
                 Ok(caller) if is_forwarded(procedure) => {
                     let member = peer.identity.to_string();
                     self.forward(procedure, (&caller, &member), arguments, payload)
+                }
+                Ok(caller) if is_about_callbacks(procedure) => {
+                    let member = peer.identity.to_string();
+                    self.on_callbacks(procedure, (&caller, &member), arguments)
                 }
                 Ok(caller) if is_change(procedure) => {
                     match self.volumes.of_arguments(procedure, arguments) {
@@ -231,6 +236,31 @@ impl ManagerService {
         }
     }
 
+    /// What clients of volumes of the personality `afs` ask for.
+    fn on_callbacks(
+        &self,
+        procedure: Procedure,
+        (caller, member): (&Caller, &str),
+        arguments: &[u8],
+    ) -> Reply {
+        let names = match self.volumes.of_arguments(procedure, arguments) {
+            Ok(names) => names,
+            Err(status) => return refused(status),
+        };
+        let hub = self.sessions.hub();
+        let callbacks = CallbacksOf { hub, names: &names, caller, member };
+        match procedure {
+            Procedure::Getcap => run::<Getcap>(arguments, |asked| callbacks.get_capability(&asked)),
+            Procedure::Getwcap => {
+                run::<Getwcap>(arguments, |asked| callbacks.get_write_capability(&asked))
+            }
+            Procedure::Returncap => {
+                run::<Returncap>(arguments, |done| callbacks.return_capability(&done))
+            }
+            _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
+        }
+    }
+
     /// What is asked of drives by this way.
     fn forward(
         &self,
@@ -240,6 +270,8 @@ impl ManagerService {
         payload: Option<Lent>,
     ) -> Reply {
         let names = match self.volumes.of_arguments(procedure, arguments) {
+            // Nobody would know of what is written in this way, and whoever reads might see half of a store.
+            Ok(names) if names.has_callbacks() => return refused(ManagerStatus::NotSupported),
             Ok(names) => names,
             Err(status) => return refused(status),
         };
@@ -308,7 +340,7 @@ impl ManagerService {
             Procedure::Volumeparts => {
                 run::<VolumeParts>(arguments, |name| self.volumes.parts(&name))
             }
-            Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
+            Procedure::Revoke => run::<Revoke>(arguments, |file| self.revoke(&names, caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
             _ => on_more(&names, procedure, caller, arguments),
         }
@@ -322,6 +354,7 @@ impl ManagerService {
             root: names.getattr(caller, names.root())?,
             drives: volume.drives().to_vec(),
             protection: self.facts.protection,
+            personality: volume.personality(),
         })
     }
 
@@ -337,6 +370,16 @@ impl ManagerService {
         let capability = names.mint(caller, asked)?;
         let longest_lifetime = names.longest_lifetime_ns();
         Ok(Minted { capability, drive, address, longest_lifetime })
+    }
+
+    /// Makes every capability of a file useless.
+    fn revoke(&self, names: &Namespace, caller: &Caller, file: FileHandle) -> Outcome<()> {
+        if !names.has_callbacks() {
+            return names.revoke(caller, file);
+        }
+        let hub = self.sessions.hub();
+        let callbacks = CallbacksOf { hub, names, caller, member: "" };
+        callbacks.storing(file, || names.revoke(caller, file))
     }
 
     /// The state of the cell, every drive asked at the same time, so that those that are away
@@ -488,6 +531,11 @@ const fn is_of_sessions(procedure: Procedure) -> bool {
             | Procedure::TestLock
             | Procedure::Lease
     )
+}
+
+/// Whether a procedure is one of the personality `afs`.
+const fn is_about_callbacks(procedure: Procedure) -> bool {
+    matches!(procedure, Procedure::Getcap | Procedure::Getwcap | Procedure::Returncap)
 }
 
 fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {

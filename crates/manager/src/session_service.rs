@@ -11,6 +11,7 @@ use nasd_protocol::manager::{
 };
 use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 
+use crate::callback_service;
 use crate::namespace::{Namespace, Orphaned, Outcome};
 use crate::sessions::hub::{Changing, SessionHub};
 use crate::sessions::locks::{self, LockedFile};
@@ -66,6 +67,7 @@ impl SessionService {
     /// What is due: sessions that have ended, and files that nobody has open any more.
     pub(crate) fn tend(&self) {
         self.tell_of_orphans();
+        callback_service::tend(&self.hub, &self.volumes);
         let (ended, free) = self.hub.tend();
         self.volumes.first().end_sessions(&ended);
         self.remove(free);
@@ -90,9 +92,9 @@ impl SessionService {
         &self,
         client: u64,
         member: &str,
-        directories: [Option<FileHandle>; 2],
+        touched: Vec<FileHandle>,
     ) -> Outcome<Changing<'_>> {
-        self.hub.change(client, member, directories).map_err(status)
+        self.hub.change(client, member, touched).map_err(status)
     }
 
     /// Ends a change of a name space: those who may have open what has lost its name by it are told.
@@ -109,12 +111,14 @@ impl SessionService {
     }
 }
 
-fn status(error: SessionError) -> ManagerStatus {
+/// What a client is told.
+pub(crate) fn status(error: SessionError) -> ManagerStatus {
     match error {
         SessionError::Gone => ManagerStatus::NoSession,
         SessionError::NotYours => ManagerStatus::Permission,
         SessionError::TooMany => ManagerStatus::NoLocks,
         SessionError::Grace => ManagerStatus::Grace,
+        SessionError::NeverGiven => ManagerStatus::Invalid,
     }
 }
 

@@ -15,7 +15,7 @@ use nasd_protocol::manager::{
     DriveAddress, ManagerStatus, Name, Procedure, VolumePart, VolumePartList, VolumeSummary,
     WorkingKeyState,
 };
-use nasd_types::{DriveId, PartitionId};
+use nasd_types::{DriveId, PartitionId, Personality};
 use nasd_xdr::Decoder;
 
 use crate::config::{DriveConfig, ManagerConfig, TableError};
@@ -78,6 +78,11 @@ impl Volume {
         &self.name
     }
 
+    /// How it behaves for those who share its files.
+    pub(crate) const fn personality(&self) -> Personality {
+        self.options.personality
+    }
+
     /// Its drives, as clients are told of them.
     pub(crate) fn drives(&self) -> &[DriveAddress] {
         &self.drives
@@ -89,7 +94,22 @@ impl Volume {
             return Ok(names);
         }
         let names = Namespace::open(Arc::clone(&self.objects), self.options.clone())?;
+        self.fence();
         Ok(self.names.get_or_init(|| Arc::new(names)))
+    }
+
+    /// Where there are callbacks: what the file manager before this one has sent to drives and they have not done yet is not done any more, and
+    /// no capability that it has given is good. Of drives that are not told yet nothing is promised.
+    fn fence(&self) {
+        if self.personality() != Personality::Afs {
+            return;
+        }
+        let Some(rotation) = &self.rotation else {
+            return;
+        };
+        if let Err(error) = rotation.rotate(true) {
+            tracing::error!(volume = %self.name, %error, "the working keys are not changed");
+        }
     }
 
     fn open_or_wait(&self) {
@@ -110,6 +130,7 @@ impl Volume {
     fn is_same(&self, other: &Volume) -> bool {
         let drives = |volume: &Volume| volume.objects.drives();
         self.name == other.name
+            && self.personality() == other.personality()
             && drives(self) == drives(other)
             && drives(self)
                 .into_iter()
@@ -238,6 +259,7 @@ impl Volumes {
             name: volume.name.clone(),
             serving: volume.names.get().is_some(),
             backlog: volume.backlog.load(Ordering::Relaxed),
+            personality: volume.options.personality,
         };
         self.list().iter().map(summary).collect()
     }
@@ -419,6 +441,7 @@ fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> Namespac
         volume: config.volume.as_bytes().to_vec(),
         home: config.home,
         root: config.root,
+        personality: config.personality,
         keys,
         mint: MintOptions {
             lifetime: config.capability_lifetime,

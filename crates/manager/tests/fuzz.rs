@@ -33,16 +33,17 @@ use nasd_protocol::manager::{
     EventsArguments, FileAccess, FileHandle, FileType, ForwardAppend, ForwardAppendArguments,
     ForwardFlush, ForwardGetattr, ForwardPunch, ForwardPunchArguments, ForwardRead,
     ForwardReadArguments, ForwardSeek, ForwardSeekArguments, ForwardWrite, ForwardWriteArguments,
-    Getattr, Getxattr, HeldLock, Lease, LeaseArguments, Link, LinkArguments, Listxattr, Lock,
-    LockArguments, LockKind, LockMode, Lookup, LookupArguments, ManagerStatus, Member,
-    MemberArguments, Mint, MintArguments, Mkdir, MkdirArguments, Mknod, MknodArguments, Name,
-    NewMode, Numbered, Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Readdirplus,
-    Reload, ReloadArguments, ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags,
-    Renew, RenewArguments, Repair, RepairAction, RepairArguments, Request, Revoke, Rmdir,
-    RmdirArguments, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr,
-    Setxattr, SetxattrArguments, Space, StatisticsOperation, StatusOperation, Symlink,
-    SymlinkArguments, TestLock, Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Unlock,
-    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes, XattrArguments, XattrFlags,
+    Getattr, Getcap, GetcapArguments, Getwcap, GetwcapArguments, Getxattr, HeldLock, Lease,
+    LeaseArguments, Link, LinkArguments, Listxattr, Lock, LockArguments, LockKind, LockMode,
+    Lookup, LookupArguments, ManagerStatus, Member, MemberArguments, Mint, MintArguments, Mkdir,
+    MkdirArguments, Mknod, MknodArguments, Name, NewMode, Numbered, Operation, PROGRAM, Procedure,
+    Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes, Removexattr,
+    Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairAction,
+    RepairArguments, Request, Returncap, ReturncapArguments, Revoke, Rmdir, RmdirArguments, Rotate,
+    RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Setxattr, SetxattrArguments,
+    Space, StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, TestLock, Tmpfile,
+    TmpfileArguments, Unlink, UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation,
+    VolumeParts, Volumes, XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -50,7 +51,7 @@ use nasd_transport::{
     AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Payload, Peer, Presence,
     Receive, Service, Standing,
 };
-use nasd_types::{AppendToken, DriveId, ObjectId, Rights, SeekTarget, Timestamp};
+use nasd_types::{AppendToken, DriveId, ObjectId, Personality, Rights, SeekTarget, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrEncode, from_bytes, to_bytes};
 
 use guard::Guard;
@@ -176,7 +177,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn new() -> Bare {
+    fn new(personality: Personality) -> Bare {
         let (drives, mut config) = setup::drives_and_config(2);
         let ring = Arc::new(Ring::default());
         let kept = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
@@ -184,6 +185,7 @@ impl Bare {
         config.keeper = Some(Arc::clone(&ring) as Arc<dyn KeyKeeper>);
         config.members = Some(Arc::new(Ledger));
         config.root.mode = 0o777;
+        config.personality = personality;
         // Whoever waits for events is answered soon.
         config.sessions.lease = Duration::from_millis(30);
         let service = ManagerService::open(&config).unwrap();
@@ -404,6 +406,9 @@ impl Form {
             Procedure::Unlock => Form::of_operation::<Unlock>(),
             Procedure::TestLock => Form::of_operation::<TestLock>(),
             Procedure::Lease => Form::of_operation::<Lease>(),
+            Procedure::Getcap => Form::of_operation::<Getcap>(),
+            Procedure::Getwcap => Form::of_operation::<Getwcap>(),
+            Procedure::Returncap => Form::of_operation::<Returncap>(),
             Procedure::Mknod => Form::of_change::<Mknod>(),
             Procedure::ForwardRead => Form::of_operation::<ForwardRead>(),
             Procedure::ForwardWrite => Form::of_operation::<ForwardWrite>(),
@@ -535,11 +540,14 @@ fn accessed(files: &[FileHandle]) -> AccessedArguments {
 }
 
 /// Each procedure by somebody who may have it done: in this order all of it is done.
-fn samples(files: &Files) -> Vec<Vec<u8>> {
+fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
     let Files { root, open, file, closed } = *files;
     let mut samples = names(files);
     samples.extend(sessions(file, root));
-    samples.extend(forwarded(file, closed));
+    samples.extend(match personality {
+        Personality::Nfs => forwarded(file, closed),
+        Personality::Afs => stores(file),
+    });
     let changes = SetFileAttributes {
         mode: Some(0o640),
         size: Some(5),
@@ -608,6 +616,20 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
 
 fn member() -> MemberArguments {
     MemberArguments { serial: name("01"), identity: name("host:a") }
+}
+
+/// A store, in a session of its own.
+fn stores(file: FileHandle) -> Vec<Vec<u8>> {
+    let client = 8;
+    let attach = AttachArguments { client, ..AttachArguments::default() };
+    let storing = GetwcapArguments { file, client, least_end: 1, best_end: 9, cut_to: Some(0) };
+    vec![
+        sample(Procedure::Attach, HOST, &attach),
+        sample(Procedure::Getcap, HOST, &GetcapArguments { file, client }),
+        sample(Procedure::Getwcap, HOST, &storing),
+        sample(Procedure::Returncap, HOST, &ReturncapArguments { file, client, version: 1 }),
+        sample(Procedure::Detach, HOST, &DetachArguments { client }),
+    ]
 }
 
 /// What is asked of drives by the way of the manager, and what it tells of that.
@@ -728,44 +750,53 @@ fn refused(files: &Files) -> Vec<Vec<u8>> {
 /// Otherwise only refusals are fuzzed.
 #[test]
 fn the_samples_are_done_and_the_others_refused() {
-    let mut bare = Bare::new();
-    let files = bare.files;
-    let (good, bad) = (samples(&files), refused(&files));
-    for sample in &bad {
-        let outcome = bare.serve(sample);
-        assert!(!is_done(outcome), "{sample:?} is done");
-    }
-    let asked: Vec<u32> = good
-        .iter()
-        .map(|sample| {
+    let mut asked: Vec<u32> = Vec::new();
+    for personality in Personality::ALL {
+        let mut bare = Bare::new(personality);
+        let files = bare.files;
+        let (good, bad) = (samples(&files, personality), refused(&files));
+        for sample in &bad {
             let outcome = bare.serve(sample);
-            assert!(is_done(outcome), "{outcome:#x} of {sample:?}");
+            assert!(!is_done(outcome), "{sample:?} is done");
+        }
+        asked.extend(good.iter().map(|sample| {
+            let outcome = bare.serve(sample);
+            assert!(is_done(outcome), "{personality}: {outcome:#x} of {sample:?}");
             (outcome >> 40) as u32
-        })
-        .collect();
+        }));
+        bare.finish();
+    }
     for procedure in Procedure::ALL.iter().map(|each| u32::from(*each)) {
         assert!(asked.contains(&procedure), "{procedure} has no sample");
     }
     assert!(Procedure::try_from(255).is_err(), "what stands for those that there are not");
-    bare.finish();
 }
 
 /// Every procedure, from anybody.
-#[test]
-fn every_procedure_from_anybody() {
-    let bare = Bare::new();
+fn fuzz_volume(personality: Personality) {
+    let bare = Bare::new(personality);
     let files = bare.files;
     let mut inputs = 0;
-    let all = [samples(&files), refused(&files)].concat();
+    let all = [samples(&files, personality), refused(&files)].concat();
     let mut current = Some(bare);
     fuzzing::fuzz("manager", all, |input| {
         inputs += 1;
         if inputs % GENERATION == 0 {
             current.take().unwrap().finish();
-            let fresh = current.insert(Bare::new());
+            let fresh = current.insert(Bare::new(personality));
             assert_eq!(fresh.files, files, "the samples are about these");
         }
         current.as_mut().unwrap().serve(input)
     });
     current.unwrap().finish();
+}
+
+#[test]
+fn every_procedure_from_anybody() {
+    fuzz_volume(Personality::Nfs);
+}
+
+#[test]
+fn every_procedure_of_a_volume_with_callbacks_from_anybody() {
+    fuzz_volume(Personality::Afs);
 }

@@ -16,7 +16,7 @@ use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper};
 use nasd_manager::{RootOptions, TableError, VolumeConfig, VolumeTable};
 use nasd_protocol::drive::NO_QUOTA;
 use nasd_protocol::manager::{File, ManagerStatus, Name};
-use nasd_types::{DriveId, PartitionId};
+use nasd_types::{DriveId, PartitionId, Personality};
 
 use setup::{Cell, DRIVE_KEY, PARTITION_KEY};
 use support::working_key;
@@ -92,6 +92,7 @@ fn volume(cell: &Cell, called: &str, number: u32, quota: u64, home: u64) -> Volu
         drives,
         keeper: Some(Arc::new(Forgetful)),
         root: RootOptions::default(),
+        personality: Personality::Nfs,
     }
 }
 

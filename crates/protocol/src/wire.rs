@@ -7,7 +7,7 @@ use nasd_capability::{
 };
 use nasd_types::{
     Attributes, AuditId, CellId, Compression, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
-    PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp, WriteOrder,
+    PartitionId, Personality, Protection, Rights, SeekTarget, SetAttributes, Timestamp, WriteOrder,
 };
 use nasd_xdr::{Decoder, Encoder, UnknownValue, XdrError};
 
@@ -104,6 +104,18 @@ impl Field for Compression {
         let value = input.u32()?;
         let known = u8::try_from(value).ok().and_then(Compression::from_number);
         known.ok_or(UnknownValue { enumeration: "Compression", value }.into())
+    }
+}
+
+impl Field for Personality {
+    fn put(&self, out: &mut Encoder) {
+        out.u32(*self as u32);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let value = input.u32()?;
+        let unknown = UnknownValue { enumeration: "Personality", value };
+        Personality::from_number(value).ok_or(unknown.into())
     }
 }
 

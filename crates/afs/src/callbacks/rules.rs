@@ -57,6 +57,8 @@ pub enum Step {
 pub enum Reading {
     /// It may, under capabilities of this version, and holds a callback.
     Promised(Version),
+    /// It may, under capabilities of this version, but is not told of changes: somebody is changing attributes or names.
+    Unpromised(Version),
     /// A store is under way: ask again when it is settled.
     Wait,
 }
@@ -179,12 +181,33 @@ impl FileRules {
 
     /// A client wants to read, and to know of changes.
     pub fn may_read(&mut self, client: Client) -> Reading {
-        if let Some(store) = self.store.as_deref_mut() {
-            store.is_waited_for = true;
-            return Reading::Wait;
-        }
+        let reading = self.may_look();
+        let Reading::Unpromised(version) = reading else {
+            return reading;
+        };
         self.holders.add(client);
-        Reading::Promised(self.version)
+        Reading::Promised(version)
+    }
+
+    /// Somebody wants to read what is there now.
+    pub(crate) fn may_look(&mut self) -> Reading {
+        match self.store.as_deref_mut() {
+            Some(store) => {
+                store.is_waited_for = true;
+                Reading::Wait
+            }
+            None => Reading::Unpromised(self.version),
+        }
+    }
+
+    /// Attributes or names are about to be changed on a client's behalf: what all others were promised ends.
+    pub(crate) fn changes(&mut self, client: Client) -> Clients {
+        let is_kept = self.holders.remove(client);
+        let mut kept = Clients::default();
+        if is_kept {
+            kept.add(client);
+        }
+        mem::replace(&mut self.holders, kept)
     }
 
     /// A client wants to write: who may already is told so again, so that it may go on, unless somebody waits for its end. Where
@@ -207,6 +230,11 @@ impl FileRules {
 
     /// The drive has this version now.
     pub fn advanced(&mut self, to: Version) -> Vec<Step> {
+        self.advanced_telling(to, &Clients::default())
+    }
+
+    /// The same, where these may believe yet what they were promised before.
+    pub(crate) fn advanced_telling(&mut self, to: Version, believers: &Clients) -> Vec<Step> {
         if to != self.version.saturating_add(1) {
             return Vec::new();
         }
@@ -226,7 +254,10 @@ impl FileRules {
             }
             Stage::Closing { is_returned } => {
                 let version = mem::replace(&mut self.version, to);
-                let untold = mem::take(&mut self.holders);
+                let mut untold = mem::take(&mut self.holders);
+                for client in believers.iter() {
+                    untold.add(client);
+                }
                 let breaks = untold.iter().map(|client| Step::Break { client, version });
                 let mut steps: Vec<Step> = breaks.collect();
                 store.stage = Stage::Breaking { untold, is_returned };

@@ -4,6 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
+use super::clients::Clients;
 use super::rules::{Client, FileRules, NeverGiven, Reading, Step, Version};
 
 /// The manager does not know the file's version.
@@ -27,11 +28,20 @@ pub struct Callbacks<F> {
     files: HashMap<F, Option<FileRules>>,
     /// The files that each client has to do with.
     by_client: HashMap<Client, HashSet<F>>,
+    /// Files whose attributes or names are being changed, and on whose behalf: nobody else is promised anything.
+    changing: HashMap<F, Vec<Client>>,
+    /// Who may believe yet what such a change has ended.
+    believers: HashMap<F, Clients>,
 }
 
 impl<F> Default for Callbacks<F> {
     fn default() -> Self {
-        Callbacks { files: HashMap::new(), by_client: HashMap::new() }
+        Callbacks {
+            files: HashMap::new(),
+            by_client: HashMap::new(),
+            changing: HashMap::new(),
+            believers: HashMap::new(),
+        }
     }
 }
 
@@ -72,9 +82,59 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     ///
     /// [`Unknown`].
     pub fn may_read(&mut self, client: Client, file: F) -> Result<Reading, Unknown> {
-        let reading = self.known(file)?.may_read(client);
+        let changers = self.changing.get(&file);
+        let is_changed = changers.is_some_and(|by| by.iter().any(|other| *other != client));
+        let rules = self.known(file)?;
+        let reading = if is_changed { rules.may_look() } else { rules.may_read(client) };
         self.note(client, file);
         Ok(reading)
+    }
+
+    /// The file manager is about to change attributes of a file, or names in it, on behalf of a client (0: of none): whom to
+    /// tell before it does, and to say so by [`Callbacks::told_change`]. Until [`Callbacks::end_change`] nobody else is promised anything.
+    pub fn begin_change(&mut self, client: Client, file: F) -> Vec<Client> {
+        self.changing.entry(file).or_default().push(client);
+        if let Some(Some(rules)) = self.files.get_mut(&file) {
+            let ended = rules.changes(client);
+            if !ended.is_empty() {
+                let believers = self.believers.entry(file).or_default();
+                for other in ended.iter() {
+                    believers.add(other);
+                }
+            }
+        }
+        self.forget(file);
+        let believers = self.believers.get(&file).map(|all| all.iter().collect::<Vec<_>>());
+        believers.into_iter().flatten().filter(|other| *other != client).collect()
+    }
+
+    /// The change is made, or not.
+    pub fn end_change(&mut self, client: Client, file: F) {
+        let Entry::Occupied(mut changers) = self.changing.entry(file) else {
+            return;
+        };
+        if let Some(place) = changers.get().iter().position(|other| *other == client) {
+            changers.get_mut().swap_remove(place);
+        }
+        if changers.get().is_empty() {
+            changers.remove();
+        }
+    }
+
+    /// A client believes nothing any more of what such changes have ended.
+    pub fn told_change(&mut self, client: Client, file: F) {
+        if let Entry::Occupied(mut believers) = self.believers.entry(file) {
+            believers.get_mut().remove(client);
+            if believers.get().is_empty() {
+                believers.remove();
+            }
+        }
+        self.note(client, file);
+    }
+
+    /// What is going on with a file, if anything is known of it.
+    pub fn file(&self, file: F) -> Option<&FileRules> {
+        self.files.get(&file)?.as_ref()
     }
 
     /// A client wants to write ([`FileRules::may_write`]).
@@ -106,7 +166,8 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
 
     /// The drive has this version of the file now.
     pub fn advanced(&mut self, file: F, to: Version) -> Vec<FileStep<F>> {
-        self.with(file, |rules| rules.advanced(to))
+        let believers = self.believers.get(&file).cloned().unwrap_or_default();
+        self.with(file, |rules| rules.advanced_telling(to, &believers))
     }
 
     /// The time of the writer's capability is over.
@@ -124,7 +185,12 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     /// A client's lease is over: it believes nothing.
     pub fn gone(&mut self, client: Client) -> Vec<FileStep<F>> {
         let files = self.by_client.remove(&client).unwrap_or_default();
-        files.into_iter().flat_map(|file| self.with(file, |rules| rules.gone(client))).collect()
+        let mut steps = Vec::new();
+        for file in files {
+            steps.extend(self.with(file, |rules| rules.gone(client)));
+            self.told_change(client, file);
+        }
+        steps
     }
 
     /// How many callbacks are held.
@@ -168,7 +234,8 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     /// Notes whether a client has to do with a file, which may be forgotten then.
     fn note(&mut self, client: Client, file: F) {
         let concerns = |rules: &FileRules| rules.concerns(client);
-        if self.files.get(&file).and_then(Option::as_ref).is_some_and(concerns) {
+        let believes = self.believers.get(&file).is_some_and(|all| all.has(client));
+        if believes || self.files.get(&file).and_then(Option::as_ref).is_some_and(concerns) {
             self.by_client.entry(client).or_default().insert(file);
         } else if let Entry::Occupied(mut files) = self.by_client.entry(client) {
             files.get_mut().remove(&file);
@@ -219,6 +286,11 @@ mod tests {
                 }
             }
         }
+        for (file, believers) in &callbacks.believers {
+            for client in believers.iter() {
+                by_client.entry(client).or_default().insert(*file);
+            }
+        }
         by_client
     }
 
@@ -257,7 +329,7 @@ mod tests {
         for _ in 0..200_000 {
             let (client, file) = (numbers.below(CLIENTS), numbers.below(6));
             let version = drives.versions.get(&file).copied().unwrap_or_default();
-            let asked = match numbers.below(9) {
+            let asked = match numbers.below(10) {
                 0 => callbacks.may_read(client, file).map(|_| Vec::new()),
                 1 => callbacks.may_write(client, file),
                 2 => {
@@ -265,6 +337,16 @@ mod tests {
                     callbacks.returned(client, file, version).map(Result::unwrap_or_default)
                 }
                 3 => Ok(callbacks.expired(file, version)),
+                9 => {
+                    for other in callbacks.begin_change(client, file) {
+                        assert!(other != client);
+                        if numbers.below(3) > 0 {
+                            callbacks.told_change(other, file);
+                        }
+                    }
+                    callbacks.end_change(client, file);
+                    Ok(Vec::new())
+                }
                 4 if numbers.below(8) == 0 => Ok(callbacks.gone(client)),
                 4 if numbers.below(40) == 0 => {
                     // Another object has the next number, and none of its drive's answers.

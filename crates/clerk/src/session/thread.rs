@@ -145,6 +145,8 @@ impl Session {
                         *count += 1;
                     }
                 }
+                // Nothing is believed by callbacks yet.
+                Event::Broken(..) | Event::Changed(_) => {}
                 Event::DirectoryChanged(directory) => {
                     self.known.end(directory);
                     directories.push(directory);

@@ -2,8 +2,9 @@
 
 use nasd_protocol::manager::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments, Events,
-    EventsArguments, EventsPage, HeldLock, InTheWay, Lease, LeaseArguments, Lock, LockAnswer,
-    LockArguments, TestLock, Unlock, UnlockArguments,
+    EventsArguments, EventsPage, Getcap, GetcapArguments, Getwcap, GetwcapArguments, HeldLock,
+    InTheWay, Lease, LeaseArguments, Lock, LockAnswer, LockArguments, Readable, Returncap,
+    ReturncapArguments, Returned, TestLock, Unlock, UnlockArguments, Writable,
 };
 
 use super::{Caller, ManagerClient};
@@ -44,6 +45,33 @@ impl ManagerClient {
     /// Whether what is told of a directory from now on may be believed.
     pub fn lease(&self, caller: &Caller, arguments: &LeaseArguments) -> Result<bool, ClientError> {
         Ok(self.call::<Lease>(caller, arguments)?.granted)
+    }
+
+    /// A file's attributes, a capability to read it, and a callback: of volumes of the personality `afs`, as the next two.
+    pub fn get_capability(
+        &self,
+        caller: &Caller,
+        arguments: &GetcapArguments,
+    ) -> Result<Readable, ClientError> {
+        self.call::<Getcap>(caller, arguments)
+    }
+
+    /// A capability to write a file, until it is returned or its time is over. Nobody can read the file meanwhile.
+    pub fn get_write_capability(
+        &self,
+        caller: &Caller,
+        arguments: &GetwcapArguments,
+    ) -> Result<Writable, ClientError> {
+        self.call::<Getwcap>(caller, arguments)
+    }
+
+    /// A store is done: answered when all who held callbacks know.
+    pub fn return_capability(
+        &self,
+        caller: &Caller,
+        arguments: &ReturncapArguments,
+    ) -> Result<Returned, ClientError> {
+        self.call::<Returncap>(caller, arguments)
     }
 
     /// Takes a lock, or learns who has it.

@@ -51,8 +51,8 @@ impl Namespace {
         record: &FileRecord,
         (attributes, links): (&Attributes, u32),
     ) -> Outcome<File> {
-        let rights = permission::rights(record, caller);
         let version = attributes.access_control_version;
+        let rights = self.given_rights(permission::rights(record, caller), version);
         let drive = self.drive_state(handle.drive);
         let capability =
             self.mint.issue(handle, version, rights, caller, drive).ok_or(ManagerStatus::Stale)?;

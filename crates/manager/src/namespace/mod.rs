@@ -24,6 +24,7 @@
 mod accessed;
 mod ahead;
 mod answer;
+mod callbacks;
 mod change;
 mod contents;
 mod create;
@@ -51,7 +52,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::drive::PartitionControl;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
-use nasd_types::{CellId, DriveId, ObjectId};
+use nasd_types::{CellId, DriveId, ObjectId, Personality};
 
 use crate::directory::DirectoryCache;
 use crate::file_record::FileRecord;
@@ -65,6 +66,7 @@ use crate::objects::{ObjectError, ObjectStore};
 use crate::placement::Placement;
 use crate::volume::VolumeRecord;
 
+pub use callbacks::{Look, Storing};
 pub use create::Node;
 pub use housekeeping::Backlog;
 pub use measures::Cached;
@@ -92,6 +94,8 @@ pub struct NamespaceOptions {
     pub home: DriveId,
     /// The root directory, when the volume is made.
     pub root: RootOptions,
+    /// How it behaves for those who share its files.
+    pub personality: Personality,
     /// The drives' working keys.
     pub keys: Arc<WorkingKeys>,
     /// How capabilities are minted.
@@ -144,6 +148,8 @@ pub struct Namespace {
     /// removed them, which has not.
     orphaned: Mutex<Vec<Orphaned>>,
     mint: Mint,
+    personality: Personality,
+    keys: Arc<WorkingKeys>,
 }
 
 impl Namespace {

@@ -143,7 +143,7 @@ impl Namespace {
         }
     }
 
-    fn require_alive(&self, handle: FileHandle) -> Outcome<()> {
+    pub(super) fn require_alive(&self, handle: FileHandle) -> Outcome<()> {
         self.require_possible(handle)?;
         if self.journal.ledger(|ledger| ledger.doomed.contains(&handle)) {
             Err(ManagerStatus::Stale)

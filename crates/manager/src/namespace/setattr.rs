@@ -5,9 +5,7 @@
 //! version that revokes capabilities, which must be in force when the change is answered. The record
 //! goes along in the same operation: all of that happens, or none.
 
-use nasd_protocol::manager::{
-    File, FileHandle, FileRange, FileType, ManagerStatus, SetFileAttributes,
-};
+use nasd_protocol::manager::{File, FileHandle, FileRange, FileType, SetFileAttributes};
 use nasd_types::{Attributes, SetAttributes};
 
 use super::{Namespace, Outcome, failure};
@@ -82,7 +80,7 @@ impl Namespace {
         if modify_time.is_none() || asks_for_room || planned.narrows {
             let (_, present) = self.fresh(file)?;
             if planned.narrows {
-                version = Some(next_version(&present)?);
+                version = self.revoking_version(present.access_control_version)?;
             } else if !asks_for_room && modify_time.is_none() {
                 return Ok((present, false));
             }
@@ -134,20 +132,6 @@ impl Namespace {
         let whole = used.saturating_add(lacking(0, end)?);
         Ok(reserved.saturating_add(more).min(whole).max(reserved))
     }
-
-    /// The access control version that revokes all capabilities of the file there are. As others with a
-    /// key of the drive may have raised it, what is remembered would not do: the next after that may be
-    /// the present one, which revokes nothing. The caller holds the file's lock.
-    pub(super) fn next_version(&self, file: FileHandle) -> Outcome<u64> {
-        let (_, attributes) = self.fresh(file)?;
-        next_version(&attributes)
-    }
-}
-
-/// There is none after the last. That would take as many changes as nobody can make: somebody has set it
-/// so.
-pub(super) fn next_version(attributes: &Attributes) -> Outcome<u64> {
-    attributes.access_control_version.checked_add(1).ok_or(ManagerStatus::Io)
 }
 
 /// Whether the change time must move, even if the new attributes are the old ones.

@@ -22,9 +22,10 @@ impl Namespace {
     pub fn mint(&self, caller: &Caller, asked: &MintArguments) -> Outcome<IssuedCapability> {
         let _held = self.hold(Wants::new().read(asked.file));
         let (record, attributes) = self.fresh(asked.file)?;
-        require_shareable(&record, caller, asked)?;
-        let drive = self.drive_state(asked.file.drive);
         let version = attributes.access_control_version;
+        let allowed = self.given_rights(permission::rights(&record, caller), version);
+        require_shareable(&record, allowed, asked)?;
+        let drive = self.drive_state(asked.file.drive);
         self.mint.issue_asked(asked, version, caller, drive).ok_or(ManagerStatus::Stale)
     }
 
@@ -40,7 +41,10 @@ impl Namespace {
         if !permission::is_owner(&self.record(file)?, caller) {
             return Err(ManagerStatus::Permission);
         }
-        let version = self.next_version(file)?;
+        let (_, attributes) = self.fresh(file)?;
+        let Some(version) = self.revoking_version(attributes.access_control_version)? else {
+            return Ok(());
+        };
         let set =
             SetAttributes { access_control_version: Some(version), ..SetAttributes::default() };
         self.objects.setattr(file, &set, true, Wait::Patient).map_err(|error| {
@@ -55,7 +59,7 @@ impl Namespace {
 /// The same rights as for opening the file; and only what somebody without the manager can use.
 fn require_shareable(
     record: &FileRecord,
-    caller: &Caller,
+    allowed: Rights,
     asked: &MintArguments,
 ) -> Result<(), ManagerStatus> {
     match record.file_type {
@@ -72,6 +76,5 @@ fn require_shareable(
     if !makes_sense {
         return Err(ManagerStatus::Invalid);
     }
-    let allowed = permission::rights(record, caller);
     if allowed.contains(asked.rights) { Ok(()) } else { Err(ManagerStatus::Access) }
 }

@@ -121,7 +121,9 @@ impl Namespace {
             pool: Pool::default(),
             running: Running::default(),
             orphaned: Mutex::new(Vec::new()),
-            mint: Mint::new(options.keys, &options.mint),
+            mint: Mint::new(Arc::clone(&options.keys), &options.mint),
+            personality: options.personality,
+            keys: options.keys,
             objects,
             volume,
         };

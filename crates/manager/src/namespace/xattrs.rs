@@ -8,7 +8,6 @@ use nasd_protocol::limits::MAX_XATTR_VALUE_BYTES;
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus, XattrFlags};
 use nasd_types::SetAttributes;
 
-use super::setattr::next_version;
 use super::{Namespace, Outcome, failure};
 use crate::acl::Acl;
 use crate::caller::Caller;
@@ -171,9 +170,11 @@ impl Namespace {
         narrows: bool,
     ) -> Outcome<(File, u64)> {
         let (_, mut attributes) = self.fresh(file)?;
-        if narrows {
+        if narrows
+            && let Some(version) = self.revoking_version(attributes.access_control_version)?
+        {
             let set = SetAttributes {
-                access_control_version: Some(next_version(&attributes)?),
+                access_control_version: Some(version),
                 fs_specific: Some(record.to_bytes()),
                 ..SetAttributes::default()
             };

@@ -1,20 +1,21 @@
 //! Where threads wait for sessions: for something to tell a client, or for clients to have dealt
 //! with something.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_protocol::manager::{Event, FileHandle};
 
+use super::callbacks::Turn;
 use super::{SessionError, SessionTimes, Sessions};
 
 /// All sessions of a manager, shared by its threads.
 #[derive(Debug)]
 pub struct SessionHub {
-    sessions: Mutex<Sessions>,
-    /// Something was told, acknowledged, or ended.
+    shared: Mutex<Shared>,
+    /// Something was acknowledged, or has ended.
     changed: Condvar,
     /// The manager stops: nobody is waited for.
     closing: AtomicBool,
@@ -22,11 +23,21 @@ pub struct SessionHub {
     times: SessionTimes,
 }
 
+#[derive(Debug)]
+struct Shared {
+    sessions: Sessions,
+    /// Where those wait who want to be told something, each by itself: what one is told concerns no other.
+    listeners: HashMap<u64, Arc<Condvar>>,
+}
+
 impl SessionHub {
     /// After an earlier manager that had these clients.
     pub fn new(times: SessionTimes, earlier: HashSet<u64>) -> SessionHub {
         SessionHub {
-            sessions: Mutex::new(Sessions::new(times, earlier, Duration::ZERO)),
+            shared: Mutex::new(Shared {
+                sessions: Sessions::new(times, earlier, Duration::ZERO),
+                listeners: HashMap::new(),
+            }),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
             started: Instant::now(),
@@ -43,22 +54,71 @@ impl SessionHub {
         self.started.elapsed()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those for whom there may be something: most operations concern nobody else.
+    fn announce(&self, shared: &mut Shared, news_before: u64) {
+        for client in shared.sessions.take_told() {
+            if let Some(listener) = shared.listeners.get(&client) {
+                listener.notify_all();
+            }
+        }
+        if shared.sessions.news() != news_before {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until something has changed, for a while.
+    fn wait<'a>(
+        &'a self,
+        shared: MutexGuard<'a, Shared>,
+        most: Duration,
+    ) -> MutexGuard<'a, Shared> {
+        let most = most.min(self.times.lease / 8);
+        let woken = self.changed.wait_timeout(shared, most);
+        let (mut shared, waited) = woken.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            let before = shared.sessions.news();
+            shared.sessions.expire(self.now());
+            self.announce(&mut shared, before);
+        }
+        shared
     }
 
     /// Does something with the sessions at the present time, and wakes those who wait where there
-    /// may be something for them: most locks concern nobody else.
+    /// may be something for them.
     pub fn with<T>(&self, operation: impl FnOnce(&mut Sessions, Duration) -> T) -> T {
-        let mut sessions = self.lock();
-        let before = sessions.news();
-        let outcome = operation(&mut sessions, self.now());
-        let is_news = sessions.news() != before;
-        drop(sessions);
-        if is_news {
-            self.changed.notify_all();
-        }
+        let mut shared = self.lock();
+        let before = shared.sessions.news();
+        let outcome = operation(&mut shared.sessions, self.now());
+        self.announce(&mut shared, before);
         outcome
+    }
+
+    /// Asks again and again, whenever something has changed, until there is something to do, or nothing to wait for; at the
+    /// deadline that is still [`Turn::Wait`].
+    ///
+    /// # Errors
+    /// Those of `ask`.
+    pub fn turn<T>(
+        &self,
+        deadline: Instant,
+        mut ask: impl FnMut(&mut Sessions, Duration) -> Result<Turn<T>, SessionError>,
+    ) -> Result<Turn<T>, SessionError> {
+        let mut shared = self.lock();
+        loop {
+            let before = shared.sessions.news();
+            let turn = ask(&mut shared.sessions, self.now());
+            self.announce(&mut shared, before);
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_over = left.is_zero() || self.closing.load(Ordering::Acquire);
+            if is_over || !matches!(turn, Ok(Turn::Wait)) {
+                return turn;
+            }
+            shared = self.wait(shared, left);
+        }
     }
 
     /// Waits until there is something to tell the client, at most a third of the lease: then it
@@ -72,19 +132,26 @@ impl SessionHub {
         member: &str,
     ) -> Result<(u64, Vec<Event>), SessionError> {
         let deadline = Instant::now() + self.times.lease / 3;
-        let mut sessions = self.lock();
-        loop {
-            let (first, events) = sessions.next_events(client, member)?;
+        let mut shared = self.lock();
+        let listener = Arc::clone(shared.listeners.entry(client).or_default());
+        let told = loop {
+            let told = shared.sessions.next_events(client, member);
             let left = deadline.saturating_duration_since(Instant::now());
-            if !events.is_empty() || left.is_zero() || self.closing.load(Ordering::Acquire) {
-                return Ok((first, events));
+            let is_over = left.is_zero() || self.closing.load(Ordering::Acquire);
+            if is_over || !matches!(&told, Ok((_, events)) if events.is_empty()) {
+                break told;
             }
-            let woken = self.changed.wait_timeout(sessions, left);
-            sessions = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let woken = listener.wait_timeout(shared, left);
+            shared = woken.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        // The list's and this one: nobody else listens for the client.
+        if Arc::strong_count(&listener) == 2 {
+            shared.listeners.remove(&client);
         }
+        told
     }
 
-    /// Begins a change of directories by a client: ends the leases of the others, and waits until they know,
+    /// Begins a change of directories and files by a client: ends the leases and callbacks of the others, and waits until they know,
     /// or are gone. Until what is returned is dropped nobody else gets a lease on them.
     ///
     /// # Errors
@@ -93,21 +160,17 @@ impl SessionHub {
         &self,
         client: u64,
         member: &str,
-        directories: [Option<FileHandle>; 2],
+        touched: Vec<FileHandle>,
     ) -> Result<Changing<'_>, SessionError> {
-        let mut sessions = self.lock();
-        let client = sessions.session_of(client, member);
-        let recall = sessions.begin_change(client, named(directories), self.now())?;
-        let others = sessions.has_others(client);
-        let changing = Changing { hub: self, client, others, directories };
-        if sessions.is_recalled(&recall) {
-            return Ok(changing);
-        }
-        self.changed.notify_all();
-        while !sessions.is_recalled(&recall) && !self.closing.load(Ordering::Acquire) {
-            let woken = self.changed.wait_timeout(sessions, self.times.lease / 8);
-            sessions = woken.unwrap_or_else(PoisonError::into_inner).0;
-            sessions.expire(self.now());
+        let mut shared = self.lock();
+        let before = shared.sessions.news();
+        let client = shared.sessions.session_of(client, member);
+        let recall = shared.sessions.begin_change(client, touched.iter().copied(), self.now())?;
+        let others = shared.sessions.has_others(client);
+        let changing = Changing { hub: self, client, others, touched };
+        self.announce(&mut shared, before);
+        while !shared.sessions.is_recalled(&recall) && !self.closing.load(Ordering::Acquire) {
+            shared = self.wait(shared, self.times.lease);
         }
         Ok(changing)
     }
@@ -115,7 +178,9 @@ impl SessionHub {
     /// Ends all waiting: the manager stops.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        drop(self.lock());
+        let shared = self.lock();
+        shared.listeners.values().for_each(|listener| listener.notify_all());
+        drop(shared);
         self.changed.notify_all();
     }
 
@@ -136,11 +201,7 @@ pub struct Changing<'a> {
     hub: &'a SessionHub,
     client: u64,
     others: bool,
-    directories: [Option<FileHandle>; 2],
-}
-
-fn named(directories: [Option<FileHandle>; 2]) -> impl Iterator<Item = FileHandle> {
-    directories.into_iter().flatten()
+    touched: Vec<FileHandle>,
 }
 
 impl Changing<'_> {
@@ -157,7 +218,7 @@ impl Changing<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.hub.lock().end_change(self.client, named(self.directories));
+        self.hub.lock().sessions.end_change(self.client, self.touched.iter().copied());
     }
 }
 
@@ -190,7 +251,7 @@ mod tests {
         assert!(hub.with(|all, now| all.lease(2, "host:a", directory(), now)).unwrap());
         let changer = {
             let hub = Arc::clone(&hub);
-            thread::spawn(move || hub.change(1, "host:a", [Some(directory()), None]).map(drop))
+            thread::spawn(move || hub.change(1, "host:a", vec![directory()]).map(drop))
         };
         let (first, events) = hub.wait_for_events(2, "host:a").unwrap();
         assert_eq!((first, &events[..]), (1, &[Event::DirectoryChanged(directory())][..]));
@@ -206,7 +267,7 @@ mod tests {
         let begin = Instant::now();
         let hub = hub(lease);
         assert!(hub.with(|all, now| all.lease(2, "host:a", directory(), now)).unwrap());
-        let changing = hub.change(1, "host:a", [None, Some(directory())]).unwrap();
+        let changing = hub.change(1, "host:a", vec![directory()]).unwrap();
         assert_eq!((changing.client(), changing.has_others()), (1, true));
         assert!(begin.elapsed() >= lease, "{:?}", begin.elapsed());
         assert_eq!(hub.wait_for_events(2, "host:a"), Err(SessionError::Gone));

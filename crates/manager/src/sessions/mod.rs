@@ -1,8 +1,9 @@
-//! Clients' sessions: locks, directory leases, files that are open without a name, and what each
+//! Clients' sessions: locks, directory leases, callbacks, files that are open without a name, and what each
 //! client is to be told (`docs/decisions/0010-sessions-and-leases.md`).
 //!
 //! [`Sessions`] is pure: the time is an argument. [`hub`] makes it what threads wait at.
 
+pub mod callbacks;
 pub mod events;
 pub mod hub;
 pub mod leases;
@@ -12,8 +13,10 @@ pub mod orphans;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use nasd_afs::callbacks::{NeverGiven, Reading, Version};
 use nasd_protocol::manager::{Event, FileHandle};
 
+use callbacks::{DriveWork, FileCallbacks, Told, Turn};
 use events::Events;
 use leases::DirectoryLeases;
 use locks::{LockAnswer, LockTable, LockedFile, Wakeups};
@@ -50,6 +53,8 @@ pub enum SessionError {
     TooMany,
     /// Clients of an earlier manager may hold what is asked for: ask again soon.
     Grace,
+    /// The client can't have been given what it returns.
+    NeverGiven,
 }
 
 /// What a client that comes back says it holds.
@@ -83,6 +88,7 @@ pub struct Sessions {
     clients: HashMap<u64, Client>,
     locks: LockTable,
     leases: DirectoryLeases,
+    callbacks: FileCallbacks,
     orphans: Orphans,
     /// Clients of the manager before this one that have not come back yet.
     awaited: HashSet<u64>,
@@ -92,6 +98,8 @@ pub struct Sessions {
     ended: Vec<u64>,
     /// How often something happened that somebody may wait for.
     news: u64,
+    /// Whom something was told, or whose sessions have ended, since somebody has asked.
+    told: Vec<u64>,
 }
 
 /// A change of a directory that others must be told of: their clients, and the events' numbers.
@@ -106,11 +114,13 @@ impl Sessions {
             clients: HashMap::new(),
             locks: LockTable::default(),
             leases: DirectoryLeases::default(),
+            callbacks: FileCallbacks::default(),
             orphans: Orphans::default(),
             grace_ends: now + times.lease,
             awaited: earlier,
             ended: Vec::new(),
             news: 0,
+            told: Vec::new(),
         }
     }
 
@@ -197,6 +207,8 @@ impl Sessions {
             if let Event::Removed(file) = event {
                 self.orphans.settle(client, file);
             }
+            let told = self.callbacks.dealt_with(client, &event);
+            self.tell_all(told);
         }
         Ok(())
     }
@@ -293,6 +305,132 @@ impl Sessions {
         Ok(granted)
     }
 
+    /// A client wants to read a file of a volume of the personality `afs`, and to hold a callback.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`.
+    pub fn may_read(
+        &mut self,
+        client: u64,
+        member: &str,
+        file: FileHandle,
+        now: Duration,
+    ) -> Result<Turn<Reading>, SessionError> {
+        self.require(client, member)?;
+        self.require_no_grace(now)?;
+        Ok(self.callbacks.may_read(client, file))
+    }
+
+    /// A client wants to write such a file: the version of its store, once it may.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`.
+    pub fn may_write(
+        &mut self,
+        client: u64,
+        member: &str,
+        file: FileHandle,
+        now: Duration,
+    ) -> Result<Turn<Version>, SessionError> {
+        self.require(client, member)?;
+        self.require_no_grace(now)?;
+        let (turn, told) = self.callbacks.may_write(client, file, now);
+        self.tell_all(told);
+        Ok(turn)
+    }
+
+    /// A client has stored such a file under this version: whether it holds a callback for that, once all others know. `is_noted` becomes
+    /// true when that is noted: then [`Sessions::end_return`] is to follow.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`, `NeverGiven`.
+    pub fn returned(
+        &mut self,
+        (client, member): (u64, &str),
+        file: FileHandle,
+        version: Version,
+        is_noted: &mut bool,
+        now: Duration,
+    ) -> Result<Turn<bool>, SessionError> {
+        self.require(client, member)?;
+        self.require_no_grace(now)?;
+        let (turn, told) = self.callbacks.returned((client, file, version), is_noted);
+        self.tell_all(told);
+        turn.map_err(|NeverGiven| SessionError::NeverGiven)
+    }
+
+    /// A call waits no longer for what a return comes to.
+    pub fn end_return(&mut self, client: u64, file: FileHandle, version: Version) {
+        self.callbacks.end_return(client, file, version);
+    }
+
+    /// The file manager wants to store something in such a file itself: the version, once it may.
+    ///
+    /// # Errors
+    /// `Grace`.
+    pub fn may_store(
+        &mut self,
+        file: FileHandle,
+        now: Duration,
+    ) -> Result<Turn<Version>, SessionError> {
+        self.require_no_grace(now)?;
+        let (turn, told) = self.callbacks.may_store(file, now);
+        self.tell_all(told);
+        Ok(turn)
+    }
+
+    /// The file manager has stored under this version.
+    pub fn end_store(&mut self, file: FileHandle, version: Version) {
+        let told = self.callbacks.end_store(file, version);
+        self.tell_all(told);
+        self.news += 1;
+    }
+
+    /// Whether a store of that version is over, and everybody knows; what is to be done for that otherwise.
+    pub fn settled(&mut self, file: FileHandle, version: Version) -> Turn<()> {
+        if self.callbacks.is_settled(file, version) {
+            return Turn::Done(());
+        }
+        self.callbacks.take_work_of(file).map_or(Turn::Wait, Turn::Work)
+    }
+
+    /// The version of a file, if anything is known of it.
+    pub fn version_of(&self, file: FileHandle) -> Option<Version> {
+        self.callbacks.version_of(file)
+    }
+
+    /// A drive was asked a file's version, and has told it or not.
+    pub fn found(&mut self, file: FileHandle, version: Option<Version>) {
+        let told = self.callbacks.found(file, version);
+        self.tell_all(told);
+        self.news += 1;
+    }
+
+    /// A drive has set a file's version.
+    pub fn advanced(&mut self, file: FileHandle, to: Version, now: Duration) {
+        let told = self.callbacks.advanced(file, to, now);
+        self.tell_all(told);
+        self.news += 1;
+    }
+
+    /// A drive could not be asked: it is to be asked again.
+    pub fn not_done(&mut self, work: DriveWork) {
+        self.callbacks.not_done(work);
+        self.news += 1;
+    }
+
+    /// A file is gone, or another one's than this file manager's: whoever believes something of it is told.
+    pub fn forget_file(&mut self, file: FileHandle) {
+        let told = self.callbacks.removed(file);
+        self.tell_all(told);
+        self.news += 1;
+    }
+
+    /// What drives are to be asked that nobody waits for.
+    pub fn take_work(&mut self) -> Option<DriveWork> {
+        self.callbacks.take_work()
+    }
+
     /// The session that a client's request counts for: 0 where it has none, or has given another's
     /// number for its own.
     pub fn session_of(&self, client: u64, member: &str) -> u64 {
@@ -316,11 +454,13 @@ impl Sessions {
         directories: impl Iterator<Item = FileHandle>,
         now: Duration,
     ) -> Result<Recall, SessionError> {
-        if self.is_grace(now) {
-            return Err(SessionError::Grace);
-        }
+        self.require_no_grace(now)?;
         let mut told = Vec::new();
         for directory in directories {
+            for holder in self.callbacks.begin_change(client, directory) {
+                let number = self.tell(holder, Event::Changed(directory));
+                told.extend(number.map(|number| (holder, number)));
+            }
             for holder in self.leases.begin_change(client, directory, now) {
                 let number = self.tell(holder, Event::DirectoryChanged(directory));
                 told.extend(number.map(|number| (holder, number)));
@@ -331,7 +471,10 @@ impl Sessions {
 
     /// The change is made, or not.
     pub fn end_change(&mut self, client: u64, directories: impl Iterator<Item = FileHandle>) {
-        directories.for_each(|directory| self.leases.end_change(client, directory));
+        directories.for_each(|directory| {
+            self.leases.end_change(client, directory);
+            self.callbacks.end_change(client, directory);
+        });
     }
 
     /// Whether all whose leases were recalled have dealt with it, or are gone.
@@ -381,6 +524,9 @@ impl Sessions {
             .map(|(number, _)| *number)
             .collect();
         gone.iter().for_each(|client| self.remove(*client));
+        let told = self.callbacks.expire(now);
+        self.news += u64::from(!told.is_empty());
+        self.tell_all(told);
         if now >= self.grace_ends {
             for client in std::mem::take(&mut self.awaited) {
                 self.orphans.remove_client(client);
@@ -422,6 +568,7 @@ impl Sessions {
             locks,
             waiting_locks,
             leases: self.leases.len(),
+            callbacks: self.callbacks.held(),
             orphans: self.orphans.len(),
         }
     }
@@ -431,19 +578,37 @@ impl Sessions {
         if known.member == member { Ok(known) } else { Err(SessionError::NotYours) }
     }
 
-    /// A number that is another one when there may be something for those who wait: an event, an
-    /// event that was dealt with, the end of a session.
+    /// A number that is another one when there may be something for those who wait for others: an event that was dealt with,
+    /// the end of a session, what a drive has done.
     pub const fn news(&self) -> u64 {
         self.news
     }
 
+    /// Those for whom there is something new, each perhaps more than once.
+    pub fn take_told(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.told)
+    }
+
     fn remove(&mut self, client: u64) {
         self.news += 1;
+        self.told.push(client);
         self.clients.remove(&client);
         self.leases.remove_client(client);
         self.orphans.remove_client(client);
         let wakeups = self.locks.remove_client(client);
         self.wake(wakeups);
+        let told = self.callbacks.gone(client);
+        self.tell_all(told);
+    }
+
+    fn require_no_grace(&self, now: Duration) -> Result<(), SessionError> {
+        if self.is_grace(now) { Err(SessionError::Grace) } else { Ok(()) }
+    }
+
+    fn tell_all(&mut self, told: Told) {
+        for (client, event) in told {
+            self.tell(client, event);
+        }
     }
 
     fn wake(&mut self, wakeups: Wakeups) {
@@ -453,7 +618,7 @@ impl Sessions {
     }
 
     fn tell(&mut self, client: u64, event: Event) -> Option<u64> {
-        self.news += 1;
+        self.told.push(client);
         self.clients.get_mut(&client).map(|client| client.events.push(event))
     }
 }
@@ -469,6 +634,8 @@ pub struct SessionCounts {
     pub waiting_locks: usize,
     /// Directory leases.
     pub leases: usize,
+    /// Callbacks.
+    pub callbacks: usize,
     /// Removed files that are waited for.
     pub orphans: usize,
 }

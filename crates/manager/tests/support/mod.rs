@@ -17,7 +17,7 @@ use nasd_manager::mint::MintOptions;
 use nasd_manager::objects::ObjectStore;
 use nasd_manager::{Caller, Namespace, NamespaceOptions, RootOptions};
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus};
-use nasd_types::{CellId, DriveId, Protection};
+use nasd_types::{CellId, DriveId, Personality, Protection};
 
 pub const HOME: DriveId = DriveId(1);
 
@@ -32,6 +32,7 @@ pub fn options(drives: &[DriveId]) -> NamespaceOptions {
         volume: b"home".to_vec(),
         home: HOME,
         root: RootOptions::default(),
+        personality: Personality::Nfs,
         keys: Arc::new(WorkingKeys::fixed(drives.iter().map(key))),
         mint: MintOptions {
             lifetime: Duration::from_secs(600),

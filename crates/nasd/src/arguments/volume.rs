@@ -4,7 +4,7 @@ use super::partition::parse_quota;
 use super::{Stripe, parse_size};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use nasd_cell::Personality;
+use nasd_types::Personality;
 
 /// How the files of a new volume are spread; as those of the cell's first volume, if nothing is said.
 #[derive(Debug, Clone, Args)]

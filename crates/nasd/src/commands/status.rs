@@ -199,6 +199,7 @@ fn ask_volume(
         name: summary.name.to_string(),
         serving: summary.serving,
         backlog: summary.backlog,
+        personality: summary.personality,
         ..VolumeFacts::default()
     };
     if summary.serving {
@@ -215,7 +216,7 @@ fn ask_volume(
 fn volume(facts: VolumeFacts) -> Volume {
     Volume {
         name: facts.name,
-        personality: "nfs",
+        personality: facts.personality.name(),
         serving: facts.serving,
         has_quota: facts.has_quota,
         total_bytes: facts.total_bytes,

@@ -15,12 +15,12 @@ use nasd_cell::session::{
     COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within, connect, for_command, manager,
 };
 use nasd_cell::{
-    Cell, CellLock, DriveConfig, Keyring, PartitionKeys, Personality, VolumeConfig, begin_volume,
+    Cell, CellLock, DriveConfig, Keyring, PartitionKeys, VolumeConfig, begin_volume,
     check_volume_name, forget_volume, set_finished, virtual_drive,
 };
 use nasd_protocol::drive::{NO_QUOTA, SetstripingArguments};
 use nasd_protocol::manager::{Name, VolumePart};
-use nasd_types::{DriveId, PartitionId};
+use nasd_types::{DriveId, PartitionId, Personality};
 use serde_json::json;
 use std::error::Error;
 
@@ -234,7 +234,7 @@ fn list(cell: &Cell, as_json: bool) -> Outcome {
         };
         facts.push(json!({
             "name": volume.name.to_string(),
-            "personality": "nfs",
+            "personality": volume.personality.name(),
             "state": if volume.serving { "served" } else { "waits for a drive" },
             "total_bytes": space.map(|space| space.total_bytes),
             "free_bytes": space.map(|space| space.free_bytes),
@@ -246,7 +246,7 @@ fn list(cell: &Cell, as_json: bool) -> Outcome {
     for volume in cell.config.other_volumes.iter().filter(|volume| volume.unfinished) {
         facts.push(json!({
             "name": volume.name,
-            "personality": "nfs",
+            "personality": volume.personality().name(),
             "state": "unfinished",
             "total_bytes": null,
             "free_bytes": null,
@@ -283,6 +283,9 @@ fn show(cell: &Cell, name: &str, as_json: bool) -> Outcome {
     let (client, caller) = manager(cell)?;
     let wire = Name::new(name)?;
     let parts = client.volume_parts(&caller, &wire).map_err(|error| unknown(name, &error))?.parts;
+    let volumes = client.volumes(&caller)?.volumes;
+    let summary = volumes.iter().find(|volume| volume.name == wire);
+    let personality = summary.map(|volume| volume.personality).unwrap_or_default();
     let index = |drive: DriveId| {
         let known = cell.config.drives.iter().find(|known| known.drive_id() == drive);
         known.map_or_else(|| format!("{:016x}", drive.0), |known| known.index.to_string())
@@ -305,11 +308,11 @@ fn show(cell: &Cell, name: &str, as_json: bool) -> Outcome {
             })
             .collect();
         return output::json(&json!({
-            "name": name, "personality": "nfs", "quota_bytes": quota, "parts": parts,
+            "name": name, "personality": personality.name(), "quota_bytes": quota, "parts": parts,
         }));
     }
     let quota = quota.map_or_else(|| "none".to_owned(), size);
-    say!("volume {name}, personality nfs, quota {quota}");
+    say!("volume {name}, personality {personality}, quota {quota}");
     let (drive, partition) = ("drive", "partition");
     say!(
         "{drive:<17} {partition:<10} {:>10} {:>10} {:>10} {:>9}",

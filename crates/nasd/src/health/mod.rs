@@ -4,6 +4,7 @@
 pub mod codes;
 
 use codes::{Code, Severity};
+use nasd_types::Personality;
 use serde::{Serialize, Serializer};
 
 /// Fuller than this is nearly full.
@@ -96,6 +97,8 @@ pub struct VolumeFacts {
     pub name: String,
     /// Whether it is served; the rest is nothing if not.
     pub serving: bool,
+    /// How it behaves for those who share its files.
+    pub personality: Personality,
     /// Whether it has a quota.
     pub has_quota: bool,
     /// Bytes.

@@ -61,12 +61,19 @@ pub enum Event {
     LockFree(FileHandle, LockKind),
     /// The lease on the directory has ended.
     DirectoryChanged(FileHandle),
+    /// Nothing that the client was promised of the file up to this version is so any more.
+    Broken(FileHandle, u64),
+    /// Attributes of the file, or names in the directory, are changed: promises that were asked for before are none. What
+    /// is in the file is as it was.
+    Changed(FileHandle),
 }
 
 /// Discriminants of `nasd_event`.
 const REMOVED: u32 = 1;
 const LOCK_FREE: u32 = 2;
 const DIRECTORY_CHANGED: u32 = 3;
+const BROKEN: u32 = 4;
+const CHANGED: u32 = 5;
 
 impl Field for Event {
     fn put(&self, out: &mut Encoder) {
@@ -84,6 +91,15 @@ impl Field for Event {
                 out.u32(DIRECTORY_CHANGED);
                 directory.put(out);
             }
+            Event::Broken(file, version) => {
+                out.u32(BROKEN);
+                file.put(out);
+                out.u64(*version);
+            }
+            Event::Changed(file) => {
+                out.u32(CHANGED);
+                file.put(out);
+            }
         }
     }
 
@@ -92,6 +108,8 @@ impl Field for Event {
             REMOVED => Ok(Event::Removed(Field::take(input)?)),
             LOCK_FREE => Ok(Event::LockFree(Field::take(input)?, Field::take(input)?)),
             DIRECTORY_CHANGED => Ok(Event::DirectoryChanged(Field::take(input)?)),
+            BROKEN => Ok(Event::Broken(Field::take(input)?, input.u64()?)),
+            CHANGED => Ok(Event::Changed(Field::take(input)?)),
             value => Err(UnknownValue { enumeration: "Event", value }.into()),
         }
     }

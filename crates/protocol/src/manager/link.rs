@@ -15,7 +15,7 @@ impl Operation for Link {
 
 impl Change for Link {
     fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
-        [Some(arguments.directory), None]
+        [Some(arguments.directory), Some(arguments.file)]
     }
 }
 

@@ -1,7 +1,8 @@
-//! The file manager program, `nfs` personality, one file an operation (`specs/manager.x`).
+//! The file manager program, one file an operation (`specs/manager.x`).
 
 pub mod accessed;
 pub mod attach;
+pub mod callbacks;
 pub mod cell_status;
 pub mod changed;
 mod commit;
@@ -47,6 +48,10 @@ use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 pub use accessed::{Accessed, AccessedArguments, FileAccess};
 pub use attach::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
+};
+pub use callbacks::{
+    Getcap, GetcapArguments, Getwcap, GetwcapArguments, Readable, Returncap, ReturncapArguments,
+    Returned, Writable,
 };
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use changed::{Changed, MAX_TOLD, ToldDirectory};
@@ -211,6 +216,12 @@ xdr_enum! {
         Readdirplus = 86,
         /// Make a file without a name.
         Tmpfile = 87,
+        /// A capability to read a file, and a callback.
+        Getcap = 100,
+        /// A capability to write a file.
+        Getwcap = 101,
+        /// A store is done.
+        Returncap = 102,
     }
 }
 

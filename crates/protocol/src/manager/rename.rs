@@ -20,6 +20,11 @@ impl Change for Rename {
         [Some(arguments.from_directory), Some(arguments.to_directory)]
     }
 
+    fn names(arguments: &Self::Arguments) -> [Option<(FileHandle, &Name)>; 2] {
+        let from = (arguments.from_directory, &arguments.from_name);
+        [Some(from), Some((arguments.to_directory, &arguments.to_name))]
+    }
+
     fn keeps(arguments: &Self::Arguments) -> Option<FileHandle> {
         arguments.open
     }

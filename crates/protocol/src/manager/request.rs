@@ -2,7 +2,7 @@
 
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
-use super::{FileHandle, Operation};
+use super::{FileHandle, Name, Operation};
 use crate::wire::message;
 
 message! {
@@ -27,8 +27,13 @@ impl Request {
 
 /// An operation that changes names or attributes. Behind its arguments its calls have a [`Request`].
 pub trait Change: Operation {
-    /// The directories whose names or permissions it changes; files do no harm.
+    /// The directories and files whose names or attributes it changes.
     fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2];
+
+    /// The names whose files it changes: their links, or where they are.
+    fn names(_: &Self::Arguments) -> [Option<(FileHandle, &Name)>; 2] {
+        [None, None]
+    }
 
     /// The file that may lose its last name by it, and that the client has open.
     fn keeps(_: &Self::Arguments) -> Option<FileHandle> {

@@ -17,6 +17,10 @@ impl Change for Rmdir {
     fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
         [Some(arguments.directory), None]
     }
+
+    fn names(arguments: &Self::Arguments) -> [Option<(FileHandle, &Name)>; 2] {
+        [Some((arguments.directory, &arguments.name)), None]
+    }
 }
 
 message! {

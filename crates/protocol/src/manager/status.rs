@@ -59,6 +59,8 @@ xdr_enum! {
         NoSession = 501,
         /// Clients of the manager before this one may hold what is asked for; try again.
         Grace = 502,
+        /// Another client stores the file; try again.
+        Busy = 503,
     }
 }
 
@@ -72,20 +74,24 @@ impl ManagerStatus {
                 | ManagerStatus::ReadOnly
                 | ManagerStatus::Unavailable
                 | ManagerStatus::Grace
+                | ManagerStatus::Busy
                 | ManagerStatus::NoLocks
         )
     }
 
     /// Whether the same request may pass later, with nothing changed by the caller.
     pub const fn is_transient(self) -> bool {
-        matches!(self, ManagerStatus::Unavailable | ManagerStatus::Grace)
+        matches!(self, ManagerStatus::Unavailable | ManagerStatus::Grace | ManagerStatus::Busy)
     }
 
     /// The error number for an application on Linux. `Unavailable` is EIO: whoever asks for it
     /// has given up trying again.
     pub const fn errno(self) -> i32 {
         match self {
-            ManagerStatus::Unavailable | ManagerStatus::NoSession | ManagerStatus::Grace => EIO,
+            ManagerStatus::Unavailable
+            | ManagerStatus::NoSession
+            | ManagerStatus::Grace
+            | ManagerStatus::Busy => EIO,
             other => other as i32,
         }
     }
@@ -119,6 +125,7 @@ impl fmt::Display for ManagerStatus {
             ManagerStatus::Unavailable => "a drive is away; try again later",
             ManagerStatus::NoSession => "the session has ended, and with it all locks; begin anew",
             ManagerStatus::Grace => "the file manager has just started; try again soon",
+            ManagerStatus::Busy => "another client stores the file; try again soon",
         })
     }
 }

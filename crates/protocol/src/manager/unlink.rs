@@ -18,6 +18,10 @@ impl Change for Unlink {
         [Some(arguments.directory), None]
     }
 
+    fn names(arguments: &Self::Arguments) -> [Option<(FileHandle, &Name)>; 2] {
+        [Some((arguments.directory, &arguments.name)), None]
+    }
+
     fn keeps(arguments: &Self::Arguments) -> Option<FileHandle> {
         arguments.open
     }

@@ -1,6 +1,6 @@
 //! `volume`: where a volume's root is, and the drives that its files are on.
 
-use nasd_types::{CellId, DriveId, Protection};
+use nasd_types::{CellId, DriveId, Personality, Protection};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
 use super::{File, Name, Operation, Procedure};
@@ -57,6 +57,8 @@ pub struct Volume {
     pub drives: Vec<DriveAddress>,
     /// Protection options that clients should use.
     pub protection: Protection,
+    /// How it behaves for those who share its files.
+    pub personality: Personality,
 }
 
 impl XdrEncode for Volume {
@@ -66,6 +68,7 @@ impl XdrEncode for Volume {
         self.root.put(out);
         put_array(&self.drives, out);
         self.protection.put(out);
+        self.personality.put(out);
     }
 }
 
@@ -77,6 +80,7 @@ impl XdrDecode for Volume {
             root: Field::take(input)?,
             drives: take_array(input, MAX_DRIVES)?,
             protection: Field::take(input)?,
+            personality: Field::take(input)?,
         })
     }
 }

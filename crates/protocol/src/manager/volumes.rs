@@ -1,6 +1,6 @@
 //! `volumes`, `volumeparts`, `reloadvolumes`: which volumes a cell has, and what each takes on the drives.
 
-use nasd_types::{DriveId, PartitionId};
+use nasd_types::{DriveId, PartitionId, Personality};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
 use super::{Name, Operation, Procedure};
@@ -46,6 +46,8 @@ message! {
         pub serving: bool,
         /// Changes and removals that are decided, but wait for a drive, when the manager last looked.
         pub backlog: u64,
+        /// How it behaves for those who share its files.
+        pub personality: Personality,
     }
 }
 

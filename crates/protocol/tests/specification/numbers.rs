@@ -356,7 +356,7 @@ fn operations_have_the_types_of_the_specification() {
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Member Volumes
         VolumeParts ReloadVolumes Repair Attach Detach Events Closed Lock Unlock TestLock
-        Lease
+        Lease Getcap Getwcap Returncap
         ForwardRead ForwardWrite ForwardFlush ForwardGetattr ForwardPunch ForwardSeek
         ForwardAppend
         StatisticsOperation

@@ -29,23 +29,24 @@ use nasd_protocol::manager::{
     DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments, EventsPage,
     Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileRange, FileType,
     ForwardAppendArguments, ForwardPunchArguments, ForwardReadArguments, ForwardSeekArguments,
-    ForwardWriteArguments, HeldLock, InTheWay, IssuedCapability, LeaseArguments, Leased,
-    LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments,
-    ManagerStatus, MemberArguments, Membership, MintArguments, Minted, MkdirArguments,
-    MknodArguments, Name, NewMode, OperationStatistics, ReaddirArguments, ReloadArguments,
-    RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments, Request,
-    RmdirArguments, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
-    SetxattrArguments, SpaceInformation, Statistics, SymlinkArguments, TmpfileArguments,
-    ToldDirectory, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
-    VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments, XattrFlags, XattrNames,
-    XattrValue,
+    ForwardWriteArguments, GetcapArguments, GetwcapArguments, HeldLock, InTheWay, IssuedCapability,
+    LeaseArguments, Leased, LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind,
+    LockMode, LookupArguments, ManagerStatus, MemberArguments, Membership, MintArguments, Minted,
+    MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics, Readable, ReaddirArguments,
+    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments,
+    Request, ReturncapArguments, Returned, RmdirArguments, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation, Statistics,
+    SymlinkArguments, TmpfileArguments, ToldDirectory, UnlinkArguments, UnlockArguments, Volume,
+    VolumeList, VolumePart, VolumePartList, VolumeSummary, WorkingKeyState, Writable,
+    XattrArguments, XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
 };
 use nasd_types::{
     AppendToken, Attributes, AuditId, ByteRange, CellId, Compression, DriveId, ObjectId,
-    ObjectName, PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp, WriteOrder,
+    ObjectName, PartitionId, Personality, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
+    WriteOrder,
 };
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
@@ -105,6 +106,7 @@ pub fn all_samples() -> Vec<Sample> {
         manager_arguments(),
         extended_arguments(),
         session_samples(),
+        callback_samples(),
         forward_samples(),
         manager_results(),
         desk_arguments(),
@@ -921,6 +923,8 @@ fn session_samples() -> Vec<Sample> {
             Event::Removed(handle()),
             Event::LockFree(handle(), LockKind::Posix),
             Event::DirectoryChanged(handle()),
+            Event::Broken(handle(), n("version")),
+            Event::Changed(handle()),
         ],
     };
     let answer = |answer| result::<_, ManagerStatus>("nasd_lock_result", &Ok(answer));
@@ -943,6 +947,33 @@ fn session_samples() -> Vec<Sample> {
         message("nasd_lease_arguments", &LeaseArguments { client, directory: handle() }),
         result::<_, ManagerStatus>("nasd_lease_result", &Ok(Leased { granted: true })),
         result::<_, ManagerStatus>("nasd_member_result", &Ok(Membership { present: true })),
+    ]
+}
+
+/// The calls of the `afs` personality.
+fn callback_samples() -> Vec<Sample> {
+    let (client, version) = (n("client"), n("version"));
+    let writes = |cut_to| GetwcapArguments {
+        file: handle(),
+        client,
+        least_end: n("least_end"),
+        best_end: n("best_end"),
+        cut_to,
+    };
+    let readable = Readable { file: file(), version, promised: true };
+    let writable = Writable { file: file(), version, end: n("end"), time: n("time") };
+    let returned = Returned { file: file(), version, promised: false };
+    vec![
+        message("nasd_getcap_arguments", &GetcapArguments { file: handle(), client }),
+        result::<_, ManagerStatus>("nasd_getcap_result", &Ok(readable)),
+        message("nasd_getwcap_arguments", &writes(None)),
+        message("nasd_getwcap_arguments", &writes(Some(n("cut_to")))),
+        result::<_, ManagerStatus>("nasd_getwcap_result", &Ok(writable)),
+        message(
+            "nasd_returncap_arguments",
+            &ReturncapArguments { file: handle(), client, version },
+        ),
+        result::<_, ManagerStatus>("nasd_returncap_result", &Ok(returned)),
     ]
 }
 
@@ -990,7 +1021,12 @@ fn rotation() -> Rotation {
 }
 
 fn volume_list() -> VolumeList {
-    let volume = |text, serving| VolumeSummary { name: name(text), serving, backlog: n("backlog") };
+    let volume = |text, serving| VolumeSummary {
+        name: name(text),
+        serving,
+        backlog: n("backlog"),
+        personality: if serving { Personality::Nfs } else { Personality::Afs },
+    };
     VolumeList { volumes: vec![volume("home", true), volume("scratch", false)] }
 }
 
@@ -1019,6 +1055,7 @@ fn manager_results() -> Vec<Sample> {
         root: file(),
         drives: vec![address],
         protection: Protection::from_bits_retain(n32("protection")),
+        personality: Personality::Afs,
     };
     let entry = DirectoryEntry {
         cookie: n("cookie"),

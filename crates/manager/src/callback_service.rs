@@ -1,0 +1,253 @@
+//! The calls of the personality `afs` (`specs/callbacks.md`): capabilities to read, with callbacks; to store; and their return.
+//!
+//! What the rules want of drives is done by whoever waits for it, and otherwise by [`tend`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nasd_afs::callbacks::{Reading, Version};
+use nasd_protocol::manager::{
+    FileHandle, GetcapArguments, GetwcapArguments, ManagerStatus, Readable, ReturncapArguments,
+    Returned, Writable,
+};
+use nasd_types::limits::MAX_OBJECT_BYTES;
+
+use crate::caller::Caller;
+use crate::namespace::{Look, Namespace, Outcome, Storing};
+use crate::objects::ObjectError;
+use crate::session_service::status;
+use crate::sessions::callbacks::{DriveWork, STORE_TIME, Turn};
+use crate::sessions::hub::SessionHub;
+use crate::sessions::{SessionError, Sessions};
+use crate::volumes::Volumes;
+
+/// How long a call waits for others beyond the lease: then its client asks again, so that it is known to live.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a capability to store is good, so that a client need not ask again before its time is over: the file manager
+/// ends it by the version.
+const STORE_LIFETIME: Duration = Duration::from_secs(60);
+
+/// How often a request is begun anew when others come between.
+const ATTEMPTS: usize = 64;
+
+/// The calls of one member of the cell, about files of one volume.
+pub(crate) struct CallbacksOf<'a> {
+    pub(crate) hub: &'a SessionHub,
+    pub(crate) names: &'a Namespace,
+    pub(crate) caller: &'a Caller,
+    pub(crate) member: &'a str,
+}
+
+impl CallbacksOf<'_> {
+    fn require_callbacks(&self) -> Outcome<()> {
+        if self.names.has_callbacks() { Ok(()) } else { Err(ManagerStatus::NotSupported) }
+    }
+
+    /// A capability to read, and a callback.
+    pub(crate) fn get_capability(&self, arguments: &GetcapArguments) -> Outcome<Readable> {
+        self.require_callbacks()?;
+        let GetcapArguments { file, client } = *arguments;
+        for _ in 0..ATTEMPTS {
+            let may_read = |all: &mut Sessions, now| all.may_read(client, self.member, file, now);
+            let (version, promised) = match self.turn(may_read)? {
+                Reading::Promised(version) => (version, true),
+                Reading::Unpromised(version) => (version, false),
+                Reading::Wait => continue,
+            };
+            match self.names.look_under(self.caller, file, version)? {
+                Look::Now(file) => return Ok(Readable { file: *file, version, promised }),
+                Look::Elsewhere(at) => self.catch_up(file, at, version)?,
+            }
+        }
+        Err(ManagerStatus::Busy)
+    }
+
+    /// A capability to store.
+    pub(crate) fn get_write_capability(&self, arguments: &GetwcapArguments) -> Outcome<Writable> {
+        self.require_callbacks()?;
+        let GetwcapArguments { file, client, least_end, best_end, cut_to } = *arguments;
+        if least_end > MAX_OBJECT_BYTES || cut_to.is_some_and(|size| size > MAX_OBJECT_BYTES) {
+            return Err(ManagerStatus::TooLarge);
+        }
+        self.names.may_be_stored(self.caller, file)?;
+        for _ in 0..ATTEMPTS {
+            let may_write = |all: &mut Sessions, now| all.may_write(client, self.member, file, now);
+            let version = self.turn(may_write)?;
+            let end = best_end.max(least_end).min(MAX_OBJECT_BYTES);
+            let lifetime_ns = nanoseconds(STORE_LIFETIME);
+            let storing = Storing { version, end, cut_to, lifetime_ns };
+            match self.names.look_to_store(self.caller, file, &storing) {
+                Ok(Look::Now(file)) => {
+                    let time = nanoseconds(STORE_TIME);
+                    return Ok(Writable { file: *file, version, end, time });
+                }
+                Ok(Look::Elsewhere(at)) => self.catch_up(file, at, version)?,
+                Err(failed) => {
+                    self.give_back(client, file, version);
+                    return Err(failed);
+                }
+            }
+        }
+        Err(ManagerStatus::Busy)
+    }
+
+    /// A store is done.
+    pub(crate) fn return_capability(&self, arguments: &ReturncapArguments) -> Outcome<Returned> {
+        self.require_callbacks()?;
+        let ReturncapArguments { file, client, version } = *arguments;
+        let mut is_noted = false;
+        let outcome = self.turn(|all, now| {
+            all.returned((client, self.member), file, version, &mut is_noted, now)
+        });
+        if is_noted {
+            self.hub.with(|all, _| all.end_return(client, file, version));
+        }
+        let (promised, next) = (outcome?, version.saturating_add(1));
+        match self.names.look_under(self.caller, file, next)? {
+            Look::Now(file) => Ok(Returned { file: *file, version: next, promised }),
+            // Somebody has begun to store since, or the drive has to be told again: what was promised is worth nothing by now.
+            Look::Elsewhere(version) => {
+                let file = self.names.getattr(self.caller, file)?;
+                Ok(Returned { file, version, promised: false })
+            }
+        }
+    }
+
+    /// Does something that changes a file for those who read it, as a store of the file manager's own, and returns when all who held callbacks
+    /// know.
+    pub(crate) fn storing<T>(
+        &self,
+        file: FileHandle,
+        operation: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        let version = self.turn(|all, now| all.may_store(file, now))?;
+        let ending = Ending { hub: self.hub, file, version };
+        let outcome = operation();
+        drop(ending);
+        self.turn(|all, _| Ok(all.settled(file, version)))?;
+        outcome
+    }
+
+    /// The drive has another version than the rules say.
+    fn catch_up(&self, file: FileHandle, at_drive: Version, version: Version) -> Outcome<()> {
+        if at_drive < version {
+            // It was started anew, and has lost that.
+            return match self.names.advance(file, version, true) {
+                Ok(()) | Err(ObjectError::Refused(_)) => Ok(()),
+                Err(error) => Err(outcome_of(&error)),
+            };
+        }
+        // A store has begun since, or has ended; or somebody else has a key of the drive.
+        let known = self.hub.with(|all, _| all.version_of(file));
+        if known.is_some_and(|known| known < at_drive) {
+            tracing::warn!(?file, at_drive, "the version was raised by somebody else");
+            self.hub.with(|all, _| all.forget_file(file));
+        }
+        Ok(())
+    }
+
+    /// Ends a store that came to nothing.
+    fn give_back(&self, client: u64, file: FileHandle, version: Version) {
+        self.hub.with(|all, now| {
+            let mut is_noted = false;
+            // Where the session is over so is the store.
+            let _ = all.returned((client, self.member), file, version, &mut is_noted, now);
+            if is_noted {
+                all.end_return(client, file, version);
+            }
+        });
+    }
+
+    /// Asks until there is an answer, and does what has to be done for that.
+    fn turn<T>(
+        &self,
+        mut ask: impl FnMut(&mut Sessions, Duration) -> Result<Turn<T>, SessionError>,
+    ) -> Outcome<T> {
+        let deadline = Instant::now() + self.hub.lease() + PATIENCE;
+        loop {
+            match self.hub.turn(deadline, &mut ask).map_err(status)? {
+                Turn::Done(answer) => return Ok(answer),
+                Turn::Work(work) => perform(self.hub, self.names, work)?,
+                Turn::Wait => return Err(ManagerStatus::Busy),
+            }
+        }
+    }
+}
+
+/// Ends a store of the file manager's own, also when what was to be stored has panicked.
+struct Ending<'a> {
+    hub: &'a SessionHub,
+    file: FileHandle,
+    version: Version,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.hub.with(|all, _| all.end_store(self.file, self.version));
+    }
+}
+
+/// Does what nobody waits for, without being held up by drives that are away.
+pub(crate) fn tend(hub: &Arc<SessionHub>, volumes: &Arc<Volumes>) {
+    while let Some(work) = hub.with(|all, _| all.take_work()) {
+        let (its_hub, volumes) = (Arc::clone(hub), Arc::clone(volumes));
+        let todo = move || {
+            let names = volumes.open_ones().find(|names| names.has(work.file()));
+            match names {
+                // Why it could not be done is in the log, and it is tried again.
+                Some(names) => drop(perform(&its_hub, &names, work)),
+                None => its_hub.with(|all, _| all.forget_file(work.file())),
+            }
+        };
+        let named = std::thread::Builder::new().name("nasd-callbacks".to_owned());
+        if let Err(error) = named.spawn(todo) {
+            tracing::warn!(%error, "no thread to end a store");
+            hub.with(|all, _| all.not_done(work));
+            return;
+        }
+    }
+}
+
+/// Asks a drive.
+fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> {
+    match work {
+        DriveWork::Ask(file) => {
+            let told = names.object_version(file);
+            hub.with(|all, _| all.found(file, told.ok()));
+            told.map(drop)
+        }
+        DriveWork::Advance { file, to, durable } => match names.advance(file, to, durable) {
+            Ok(()) => {
+                hub.with(|all, now| all.advanced(file, to, now));
+                Ok(())
+            }
+            Err(error @ (ObjectError::NoSuchObject | ObjectError::Refused(_))) => {
+                if error != ObjectError::NoSuchObject {
+                    tracing::error!(?file, %error, "somebody else sets versions");
+                }
+                hub.with(|all, _| all.forget_file(file));
+                Err(outcome_of(&error))
+            }
+            Err(error) => {
+                tracing::warn!(?file, %error, "a version is not set yet");
+                hub.with(|all, _| all.not_done(work));
+                Err(outcome_of(&error))
+            }
+        },
+    }
+}
+
+fn outcome_of(error: &ObjectError) -> ManagerStatus {
+    match error {
+        ObjectError::NoSuchObject => ManagerStatus::Stale,
+        ObjectError::NoSpace => ManagerStatus::NoSpace,
+        ObjectError::ReadOnly => ManagerStatus::ReadOnly,
+        ObjectError::Unavailable { .. } => ManagerStatus::Unavailable,
+        ObjectError::Refused(_) | ObjectError::Fault(_) => ManagerStatus::Io,
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

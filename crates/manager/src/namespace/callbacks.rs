@@ -1,0 +1,179 @@
+//! What the personality `afs` needs of a name space: the versions of objects at their drives, and capabilities to read and to store
+//! that are good for one version each (`specs/callbacks.md`).
+
+use nasd_afs::callbacks::{Version, is_store};
+use nasd_protocol::manager::{File, FileHandle, FileType, ManagerStatus};
+use nasd_types::{ByteRange, Personality, Rights, SetAttributes};
+
+use super::{Namespace, Outcome, failure};
+use crate::caller::Caller;
+use crate::locks::Wants;
+use crate::objects::{ObjectError, Wait};
+use crate::permission;
+
+/// What a client may do for itself in a volume of this personality without storing.
+const LOOKING: Rights = Rights::READ.union(Rights::GETATTR);
+
+/// What a file looks like to who wants to read it under a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// So, and the capability is good for that version.
+    Now(Box<File>),
+    /// The drive has another version.
+    Elsewhere(Version),
+}
+
+/// How far a capability to store reaches, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storing {
+    /// The store's version.
+    pub version: Version,
+    /// The first byte that may not be written.
+    pub end: u64,
+    /// The length that the file is given first.
+    pub cut_to: Option<u64>,
+    /// In nanoseconds from now on.
+    pub lifetime_ns: u64,
+}
+
+impl Namespace {
+    /// How the volume behaves for those who share its files.
+    pub const fn personality(&self) -> Personality {
+        self.personality
+    }
+
+    /// Whether clients keep what they read, and are told before it changes.
+    pub fn has_callbacks(&self) -> bool {
+        self.personality == Personality::Afs
+    }
+
+    /// The version that a file's drive has. Where the drive may yet get something of the file manager before this one, nothing is told
+    /// before it takes a key that the other did not have.
+    pub fn object_version(&self, file: FileHandle) -> Outcome<Version> {
+        self.require_possible(file)?;
+        if self.keys.kept(file.drive).is_some_and(|kept| kept.owed > 0 || kept.pending.is_some()) {
+            return Err(ManagerStatus::Unavailable);
+        }
+        let told = self.objects.getattr(file, Wait::Patient);
+        told.map(|attributes| attributes.access_control_version)
+            .map_err(|error| failure("read the version", file, &error))
+    }
+
+    /// Sets the version of a file at its drive.
+    ///
+    /// An odd one need not be durable: what is written under it comes later in the drive's log. Nor need an even one that ends a store
+    /// which was made durable before. `durable` is for stores that were left half done: readers keep what is there.
+    ///
+    /// # Errors
+    /// `NoSuchObject` if the file is gone, `Refused` if the drive has a higher version, and others.
+    pub fn advance(&self, file: FileHandle, to: Version, durable: bool) -> Result<(), ObjectError> {
+        let set = SetAttributes { access_control_version: Some(to), ..SetAttributes::default() };
+        self.objects.setattr(file, &set, durable, Wait::Patient)?;
+        if durable {
+            self.objects.flush(file.drive, &[file.object], Wait::Patient)?;
+        }
+        self.told.forget(file);
+        Ok(())
+    }
+
+    /// A file as it is under a version that the caller was promised. What a directory contains is at its drive then.
+    pub fn look_under(&self, caller: &Caller, file: FileHandle, version: Version) -> Outcome<Look> {
+        let (looked, is_directory) = {
+            let _held = self.hold(Wants::new().read(file));
+            let (record, attributes) = self.fresh(file)?;
+            let at_drive = attributes.access_control_version;
+            if at_drive != version {
+                return Ok(Look::Elsewhere(at_drive));
+            }
+            (self.file(caller, file, &record, &attributes)?, record.is_directory())
+        };
+        if is_directory && !self.journal.slots(file).is_empty() {
+            self.bring_home()?;
+        }
+        self.answered(Ok(Look::Now(Box::new(looked))), &[file])
+    }
+
+    /// A file that the caller may store, with a capability for that.
+    pub fn look_to_store(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        storing: &Storing,
+    ) -> Outcome<Look> {
+        let _held = self.hold(Wants::new().write(file));
+        let (record, mut attributes) = self.fresh(file)?;
+        self.require_storable(caller, &record)?;
+        if attributes.access_control_version != storing.version {
+            return Ok(Look::Elsewhere(attributes.access_control_version));
+        }
+        if let Some(size) = storing.cut_to.filter(|size| *size != attributes.logical_size) {
+            let set = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
+            let done = self.objects.setattr(file, &set, false, Wait::Patient);
+            attributes = done.map_err(|error| failure("cut the file", file, &error))?;
+            self.note_times(file.drive, &attributes);
+            attributes = self.with_changes(file, attributes);
+        }
+        let mut told = self.file(caller, file, &record, &attributes)?;
+        let drive = self.drive_state(file.drive);
+        let rights = permission::rights(&record, caller);
+        let region = ByteRange::new(0, storing.end);
+        let expires = drive.time.plus_ns(storing.lifetime_ns);
+        let issued =
+            self.mint.issue_until(file, storing.version, (rights, region, expires), caller, drive);
+        told.capability = issued.ok_or(ManagerStatus::Stale)?;
+        Ok(Look::Now(Box::new(told)))
+    }
+
+    /// Whether the caller may store a file at all, before anybody else is disturbed.
+    pub fn may_be_stored(&self, caller: &Caller, file: FileHandle) -> Outcome<()> {
+        let record = self.preload(file)?;
+        self.require_storable(caller, &record)
+    }
+
+    fn require_storable(
+        &self,
+        caller: &Caller,
+        record: &crate::file_record::FileRecord,
+    ) -> Outcome<()> {
+        match record.file_type {
+            FileType::Regular => {}
+            FileType::Directory => return Err(ManagerStatus::IsDirectory),
+            _ => return Err(ManagerStatus::Invalid),
+        }
+        match permission::rights(record, caller).contains(Rights::WRITE) {
+            true => Ok(()),
+            false => Err(ManagerStatus::Access),
+        }
+    }
+
+    /// What a name leads to at this moment, if that can be told.
+    pub fn leads_to(&self, directory: FileHandle, name: &[u8]) -> Option<FileHandle> {
+        let _held = self.hold(Wants::new().read(directory));
+        self.directory_record(directory).ok()?;
+        self.find(directory, name).ok()?.map(|found| found.handle)
+    }
+
+    /// Whether a file is removed, with all capabilities for it.
+    pub fn is_removed(&self, file: FileHandle) -> bool {
+        self.require_alive(file).is_err()
+    }
+
+    /// Which of the rights on an object of this version ride on answers.
+    pub(super) fn given_rights(&self, rights: Rights, version: Version) -> Rights {
+        match self.personality {
+            Personality::Nfs => rights,
+            // Nobody sees what is half stored.
+            Personality::Afs if is_store(version) => rights & Rights::GETATTR,
+            Personality::Afs => rights & LOOKING,
+        }
+    }
+
+    /// The version that revokes all capabilities of a file. Where there are callbacks, the change is a store, which ends them.
+    pub(super) fn revoking_version(&self, present: Version) -> Outcome<Option<Version>> {
+        match self.personality {
+            // There is none after the last. That would take as many changes as nobody can make: somebody has set it so.
+            Personality::Nfs => present.checked_add(1).map(Some).ok_or(ManagerStatus::Io),
+            Personality::Afs => Ok(None),
+        }
+    }
+}

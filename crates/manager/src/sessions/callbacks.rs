@@ -1,0 +1,347 @@
+//! The callbacks and stores of all files of volumes of the personality `afs` (`specs/callbacks.md`): what the rules ask for becomes
+//! events for clients and work at drives. Pure.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use nasd_afs::callbacks::{
+    Callbacks, FileStep, NeverGiven, Reading, State, Step, Unknown, Version, is_store,
+};
+use nasd_protocol::manager::{Event, FileHandle};
+
+/// How long a store may take when somebody else waits for its end, if it is not asked for again before: longer than a
+/// client needs to ask again, and shorter than anybody's patience.
+pub const STORE_TIME: Duration = Duration::from_secs(10);
+
+/// The client on whose behalf the file manager stores something itself.
+pub(super) const MANAGER: u64 = 0;
+
+/// What a drive is to be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriveWork {
+    /// The version of a file that nothing is known of.
+    Ask(FileHandle),
+    /// To set the file's version.
+    Advance {
+        /// Which file's.
+        file: FileHandle,
+        /// To this.
+        to: Version,
+        /// Whether what was written before has to be durable then, too: nobody else has seen to that.
+        durable: bool,
+    },
+}
+
+impl DriveWork {
+    /// About which file.
+    pub const fn file(&self) -> FileHandle {
+        match self {
+            DriveWork::Ask(file) | DriveWork::Advance { file, .. } => *file,
+        }
+    }
+}
+
+/// What a request has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn<T> {
+    /// That.
+    Done(T),
+    /// Nothing before this is done; then it is to be asked again.
+    Work(DriveWork),
+    /// Nothing yet: it is to be asked again when something has changed.
+    Wait,
+}
+
+/// Events, and whom to tell them.
+pub(super) type Told = Vec<(u64, Event)>;
+
+/// A store that is being returned: by how many calls, and what they are to be answered once it is done.
+#[derive(Debug, Default)]
+struct Return {
+    calls: usize,
+    is_promised: Option<bool>,
+}
+
+/// A store of a client.
+#[derive(Clone, Copy, Debug)]
+struct Store {
+    version: Version,
+    /// When its time is over.
+    end: Duration,
+    /// The client was told that it may write.
+    is_given: bool,
+}
+
+/// The callbacks of all files.
+#[derive(Debug, Default)]
+pub(super) struct FileCallbacks {
+    rules: Callbacks<FileHandle>,
+    work: VecDeque<DriveWork>,
+    returns: HashMap<(u64, FileHandle, Version), Return>,
+    /// Clients' stores under way.
+    stores: HashMap<FileHandle, Store>,
+    /// Files that the file manager itself stores.
+    own: HashSet<FileHandle>,
+}
+
+impl FileCallbacks {
+    /// A client wants to read a file, and to hold a callback.
+    pub(super) fn may_read(&mut self, client: u64, file: FileHandle) -> Turn<Reading> {
+        match self.rules.may_read(client, file) {
+            Ok(Reading::Wait) | Err(Unknown::Wait) => self.work_or_wait(file),
+            Ok(reading) => Turn::Done(reading),
+            Err(Unknown::Ask) => Turn::Work(DriveWork::Ask(file)),
+        }
+    }
+
+    /// A client wants to write a file: the version of its store, once it may.
+    pub(super) fn may_write(
+        &mut self,
+        client: u64,
+        file: FileHandle,
+        now: Duration,
+    ) -> (Turn<Version>, Told) {
+        let steps = match self.rules.may_write(client, file) {
+            Ok(steps) => steps,
+            Err(Unknown::Ask) => return (Turn::Work(DriveWork::Ask(file)), Vec::new()),
+            Err(Unknown::Wait) => return (self.work_or_wait(file), Vec::new()),
+        };
+        let goes_on = steps.iter().any(|(_, step)| matches!(step, Step::MayWrite { .. }));
+        let told = self.take(steps);
+        let is_own = self
+            .rules
+            .file(file)
+            .is_some_and(|rules| rules.state() == State::Writing && rules.writer() == Some(client));
+        match self.stores.get_mut(&file) {
+            // Where somebody waits already it is told so once.
+            Some(store) if is_own && (goes_on || !store.is_given) => {
+                (store.end, store.is_given) = (now + STORE_TIME, true);
+                (Turn::Done(store.version), told)
+            }
+            _ => (self.work_or_wait(file), told),
+        }
+    }
+
+    /// A client has stored a file: whether it holds a callback for that, once the store is done. `is_noted` is false in the first of
+    /// the calls that wait for that, and true once that is noted ([`FileCallbacks::end_return`]).
+    ///
+    /// # Errors
+    /// [`NeverGiven`].
+    pub(super) fn returned(
+        &mut self,
+        (client, file, version): (u64, FileHandle, Version),
+        is_noted: &mut bool,
+    ) -> (Result<Turn<bool>, NeverGiven>, Told) {
+        let key = (client, file, version);
+        let mut told = Vec::new();
+        if !*is_noted {
+            match self.rules.returned(client, file, version) {
+                Ok(Ok(steps)) => {
+                    *is_noted = true;
+                    self.returns.entry(key).or_default().calls += 1;
+                    told = self.take(steps);
+                }
+                Ok(Err(never)) => return (Err(never), told),
+                Err(Unknown::Ask) => return (Ok(Turn::Work(DriveWork::Ask(file))), told),
+                Err(Unknown::Wait) => return (Ok(self.work_or_wait(file)), told),
+            }
+        }
+        let turn = match self.returns.get(&key).and_then(|known| known.is_promised) {
+            Some(is_promised) => Turn::Done(is_promised),
+            None => self.work_or_wait(file),
+        };
+        (Ok(turn), told)
+    }
+
+    /// A call that was told what a return has come to, or waits for it no longer.
+    pub(super) fn end_return(&mut self, client: u64, file: FileHandle, version: Version) {
+        let key = (client, file, version);
+        if let Some(known) = self.returns.get_mut(&key) {
+            known.calls = known.calls.saturating_sub(1);
+            if known.calls == 0 {
+                self.returns.remove(&key);
+            }
+        }
+    }
+
+    /// The file manager wants to store something itself; one such store of a file at a time.
+    pub(super) fn may_store(&mut self, file: FileHandle, now: Duration) -> (Turn<Version>, Told) {
+        if self.own.contains(&file) {
+            return (self.work_or_wait(file), Vec::new());
+        }
+        let (turn, told) = self.may_write(MANAGER, file, now);
+        if matches!(turn, Turn::Done(_)) {
+            // It is done when it is done: its time is not over before.
+            self.stores.remove(&file);
+            self.own.insert(file);
+        }
+        (turn, told)
+    }
+
+    /// The file manager has stored, and others may begin to: the version was that.
+    pub(super) fn end_store(&mut self, file: FileHandle, version: Version) -> Told {
+        self.own.remove(&file);
+        match self.rules.returned(MANAGER, file, version) {
+            Ok(Ok(steps)) => self.take(steps),
+            Ok(Err(NeverGiven)) | Err(_) => Vec::new(),
+        }
+    }
+
+    /// The version of a file, if anything is known of it.
+    pub(super) fn version_of(&self, file: FileHandle) -> Option<Version> {
+        self.rules.file(file).map(nasd_afs::callbacks::FileRules::version)
+    }
+
+    /// Whether a store of that version is over, and everybody knows.
+    pub(super) fn is_settled(&self, file: FileHandle, version: Version) -> bool {
+        self.rules
+            .file(file)
+            .is_none_or(|rules| rules.version() > version && rules.state() != State::Breaking)
+    }
+
+    /// What is to be done for a file, if nobody does yet.
+    pub(super) fn take_work_of(&mut self, file: FileHandle) -> Option<DriveWork> {
+        let place = self.work.iter().position(|work| work.file() == file);
+        place.and_then(|place| self.work.remove(place))
+    }
+
+    /// A drive has told a file's version; nothing if it has not.
+    pub(super) fn found(&mut self, file: FileHandle, version: Option<Version>) -> Told {
+        match version {
+            Some(version) => {
+                let steps = self.rules.found(file, version);
+                self.take(steps)
+            }
+            None => {
+                self.rules.not_found(file);
+                Vec::new()
+            }
+        }
+    }
+
+    /// A drive has set a file's version.
+    pub(super) fn advanced(&mut self, file: FileHandle, to: Version, now: Duration) -> Told {
+        let steps = self.rules.advanced(file, to);
+        match is_store(to) {
+            true => {
+                let store = Store { version: to, end: now + STORE_TIME, is_given: false };
+                self.stores.insert(file, store);
+            }
+            false => drop(self.stores.remove(&file)),
+        }
+        self.take(steps)
+    }
+
+    /// It has not: it is to be asked again.
+    pub(super) fn not_done(&mut self, work: DriveWork) {
+        match work {
+            DriveWork::Ask(file) => self.rules.not_found(file),
+            DriveWork::Advance { .. } => self.work.push_back(work),
+        }
+    }
+
+    /// A file is gone; or somebody else has raised its version, so that nothing is known of it.
+    pub(super) fn removed(&mut self, file: FileHandle) -> Told {
+        self.work.retain(|work| work.file() != file);
+        self.stores.remove(&file);
+        for (_, known) in self.returns.iter_mut().filter(|((_, other, _), _)| *other == file) {
+            known.is_promised.get_or_insert(false);
+        }
+        let believe = self.rules.file(file).map(|rules| (rules.version() | 1, rules.concerned()));
+        let steps = self.rules.removed(file);
+        let mut told = self.take(steps);
+        if let Some((version, clients)) = believe {
+            told.extend(clients.into_iter().map(|client| (client, Event::Broken(file, version))));
+        }
+        told
+    }
+
+    /// A client has dealt with an event.
+    pub(super) fn dealt_with(&mut self, client: u64, event: &Event) -> Told {
+        match *event {
+            Event::Broken(file, version) => {
+                let steps = self.rules.told(client, file, version);
+                self.take(steps)
+            }
+            Event::Changed(file) => {
+                self.rules.told_change(client, file);
+                Vec::new()
+            }
+            Event::Removed(_) | Event::LockFree(..) | Event::DirectoryChanged(_) => Vec::new(),
+        }
+    }
+
+    /// A client's session is over.
+    pub(super) fn gone(&mut self, client: u64) -> Told {
+        let steps = self.rules.gone(client);
+        self.take(steps)
+    }
+
+    /// What is due by now: stores whose time is over.
+    pub(super) fn expire(&mut self, now: Duration) -> Told {
+        let due = self.stores.iter().filter(|(_, store)| store.end <= now);
+        let due: Vec<(FileHandle, Version)> =
+            due.map(|(file, store)| (*file, store.version)).collect();
+        let mut told = Vec::new();
+        for (file, version) in due {
+            self.stores.remove(&file);
+            let steps = self.rules.expired(file, version);
+            told.extend(self.take(steps));
+        }
+        told
+    }
+
+    /// The file manager is about to change attributes or names on behalf of a client: whom to tell.
+    pub(super) fn begin_change(&mut self, client: u64, file: FileHandle) -> Vec<u64> {
+        self.rules.begin_change(client, file)
+    }
+
+    /// It has.
+    pub(super) fn end_change(&mut self, client: u64, file: FileHandle) {
+        self.rules.end_change(client, file);
+    }
+
+    /// Work that nobody does yet.
+    pub(super) fn take_work(&mut self) -> Option<DriveWork> {
+        self.work.pop_front()
+    }
+
+    /// How many callbacks are held.
+    pub(super) fn held(&self) -> usize {
+        self.rules.held()
+    }
+
+    /// Who waits for a file does what is to be done for it, if nobody does yet.
+    fn work_or_wait<T>(&mut self, file: FileHandle) -> Turn<T> {
+        self.take_work_of(file).map_or(Turn::Wait, Turn::Work)
+    }
+
+    /// Whether the store that ends with this version was returned: then the client has seen to it that all of it is durable.
+    fn is_returned(&self, file: FileHandle, end: Version) -> bool {
+        let writer = self.rules.file(file).and_then(nasd_afs::callbacks::FileRules::writer);
+        writer.is_some_and(|client| self.returns.contains_key(&(client, file, end - 1)))
+    }
+
+    fn take(&mut self, steps: Vec<FileStep<FileHandle>>) -> Told {
+        let mut told = Vec::new();
+        for (file, step) in steps {
+            match step {
+                Step::Advance { to } => {
+                    let durable = !is_store(to) && !self.is_returned(file, to);
+                    self.work.push_back(DriveWork::Advance { file, to, durable });
+                }
+                Step::Break { client, version } => {
+                    told.push((client, Event::Broken(file, version)));
+                }
+                Step::Stored { client, version, is_promised } => {
+                    if let Some(known) = self.returns.get_mut(&(client, file, version)) {
+                        known.is_promised = Some(is_promised);
+                    }
+                }
+                // Who waits looks for himself.
+                Step::MayWrite { .. } | Step::Settled => {}
+            }
+        }
+        told
+    }
+}

@@ -1,0 +1,426 @@
+//! A volume of the personality `afs` with a real manager and real drives: who reads is told before what he has read is changed.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+#[allow(dead_code)] // Other tests use the rest.
+#[path = "support/cell.rs"]
+mod setup;
+mod support;
+
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nasd_client::{Authority, Caller, ClientError, ManagerClient};
+use nasd_manager::directory::parse_directory;
+use nasd_protocol::ManagerStatus;
+use nasd_protocol::manager::{
+    AttachArguments, Event, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments,
+    Readable, ReturncapArguments, Returned, SetFileAttributes, Writable,
+};
+use nasd_types::Personality;
+use setup::Cell;
+
+/// Where nothing is to end before the test does.
+const LONG_LEASE: Duration = Duration::from_secs(60);
+
+struct Client<'a> {
+    cell: &'a Cell,
+    manager: ManagerClient,
+    seen: u64,
+}
+
+impl<'a> Client<'a> {
+    fn attach(cell: &'a Cell) -> Client<'a> {
+        let client = Client { cell, manager: cell.client("host:one"), seen: 0 };
+        client.attach_again();
+        client
+    }
+
+    fn attach_again(&self) {
+        let attach =
+            AttachArguments { client: self.manager.number(), ..AttachArguments::default() };
+        self.manager.attach(&Caller::ROOT, &attach).unwrap();
+    }
+
+    fn root(&self) -> FileHandle {
+        self.manager.volume(&Caller::ROOT, b"home").unwrap().root.handle
+    }
+
+    fn make(&self, name: &str) -> FileHandle {
+        let made = self.manager.create(&Caller::ROOT, self.root(), name.as_bytes(), 0o666, true);
+        made.unwrap().reply.handle
+    }
+
+    fn may_read(&self, file: FileHandle) -> Result<Readable, ClientError> {
+        let client = self.manager.number();
+        self.manager.get_capability(&Caller::ROOT, &GetcapArguments { file, client })
+    }
+
+    fn may_write(&self, file: FileHandle, end: u64) -> Result<Writable, ClientError> {
+        self.may_cut(file, end, None)
+    }
+
+    fn may_cut(
+        &self,
+        file: FileHandle,
+        end: u64,
+        cut_to: Option<u64>,
+    ) -> Result<Writable, ClientError> {
+        let client = self.manager.number();
+        let asked = GetwcapArguments { file, client, least_end: end, best_end: end, cut_to };
+        self.manager.get_write_capability(&Caller::ROOT, &asked)
+    }
+
+    fn returns(&self, file: FileHandle, version: u64) -> Result<Returned, ClientError> {
+        let client = self.manager.number();
+        self.manager.return_capability(&Caller::ROOT, &ReturncapArguments { file, client, version })
+    }
+
+    /// What the drive has, by a capability that was given before.
+    fn reads(&self, by: &Readable) -> Result<Vec<u8>, ClientError> {
+        let authority = Authority::capability(&by.file.capability, self.cell.protection());
+        let mut data = vec![0; 8192];
+        let drive = self.cell.drive_of(&by.file);
+        let outcome = drive.read(&authority, by.file.handle.name(), 0, &mut data)?;
+        data.truncate(outcome.length);
+        Ok(data)
+    }
+
+    fn writes(&self, by: &Writable, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+        let authority = Authority::capability(&by.file.capability, self.cell.protection());
+        let drive = self.cell.drive_of(&by.file);
+        drive.write(&authority, by.file.handle.name(), offset, data, true).map(drop)
+    }
+
+    fn stores(&self, file: FileHandle, data: &[u8]) -> Returned {
+        let writable = self.may_write(file, data.len() as u64).unwrap();
+        self.writes(&writable, 0, data).unwrap();
+        self.returns(file, writable.version).unwrap()
+    }
+
+    /// The next events; they are dealt with when this is called again.
+    fn events(&mut self, wait: bool) -> Vec<Event> {
+        let (client, seen) = (self.manager.number(), self.seen);
+        let asked = EventsArguments { client, seen, open: Vec::new(), wait };
+        let page = self.manager.events(&Caller::ROOT, &asked).unwrap();
+        self.seen = page.first + page.events.len() as u64 - 1;
+        page.events
+    }
+}
+
+fn cell(lease: Duration) -> Cell {
+    Cell::with(1, |config| {
+        config.sessions.lease = lease;
+        config.personality = Personality::Afs;
+    })
+}
+
+/// Runs while the test goes on; tells when it is done.
+fn beside<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> (thread::ScopedJoinHandle<'scope, T>, mpsc::Receiver<()>) {
+    let (done, told) = mpsc::channel();
+    let thread = scope.spawn(move || {
+        let outcome = run();
+        let _ = done.send(());
+        outcome
+    });
+    (thread, told)
+}
+
+const A_WHILE: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_store_is_done_when_all_know_who_have_read_what_was_there() {
+    let cell = cell(LONG_LEASE);
+    let (writer, mut reader) = (Client::attach(&cell), Client::attach(&cell));
+    let file = writer.make("file");
+    assert!(writer.stores(file, b"before").promised);
+    let before = reader.may_read(file).unwrap();
+    assert!(before.promised && before.file.attributes.size == 6);
+    assert_eq!(reader.reads(&before).unwrap(), b"before");
+
+    let writable = writer.may_write(file, 5).unwrap();
+    assert_eq!(writable.version, before.version + 1);
+    assert!(reader.reads(&before).is_err(), "nobody reads what is half stored");
+    thread::scope(|scope| {
+        let waiting = Client { cell: &cell, manager: cell.client("host:one"), seen: 0 };
+        waiting.attach_again();
+        let (waits, told) = beside(scope, move || waiting.may_read(file).unwrap());
+        writer.writes(&writable, 0, b"after").unwrap();
+        assert!(writer.writes(&writable, 5, b"!").is_err(), "its region ends there");
+        assert!(told.recv_timeout(A_WHILE).is_err());
+        let (stores, stored) = beside(scope, || writer.returns(file, writable.version).unwrap());
+        assert_eq!(reader.events(true), [Event::Broken(file, writable.version)]);
+        assert!(stored.recv_timeout(A_WHILE).is_err() && told.recv_timeout(A_WHILE).is_err());
+        assert_eq!(reader.events(false), []);
+        let returned = stores.join().unwrap();
+        assert!(returned.promised && returned.version == writable.version + 1);
+        assert!(writer.writes(&writable, 0, b"later").is_err());
+        let after = waits.join().unwrap();
+        assert!(after.promised && after.version == returned.version);
+        assert_eq!(reader.reads(&after).unwrap(), b"aftere");
+    });
+}
+
+#[test]
+fn a_file_is_cut_with_the_store_that_writes_it_anew() {
+    let cell = cell(LONG_LEASE);
+    let client = Client::attach(&cell);
+    let file = client.make("file");
+    client.stores(file, b"something long");
+    let writable = client.may_cut(file, 5, Some(0)).unwrap();
+    assert_eq!(writable.file.attributes.size, 0);
+    client.writes(&writable, 0, b"short").unwrap();
+    let returned = client.returns(file, writable.version).unwrap();
+    assert_eq!(returned.file.attributes.size, 5);
+    assert_eq!(client.reads(&client.may_read(file).unwrap()).unwrap(), b"short");
+}
+
+#[test]
+fn who_dies_while_it_writes_delays_others_no_longer_than_its_lease() {
+    let lease = Duration::from_secs(3);
+    let cell = cell(lease);
+    let (writer, reader) = (Client::attach(&cell), Client::attach(&cell));
+    let file = writer.make("file");
+    writer.stores(file, b"before");
+    let writable = writer.may_write(file, 6).unwrap();
+    writer.writes(&writable, 0, b"half").unwrap();
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let alive = scope.spawn(|| {
+            let mut reader = Client { seen: 0, manager: reader.manager.clone(), ..reader };
+            while begun.elapsed() < lease * 2 {
+                reader.events(false);
+                thread::sleep(A_WHILE);
+            }
+        });
+        let readable = reader.may_read(file).unwrap();
+        assert!(begun.elapsed() < lease * 2, "{:?}", begun.elapsed());
+        assert_eq!(reader.reads(&readable).unwrap(), b"halfre");
+        assert!(writer.writes(&writable, 0, b"late").is_err());
+        alive.join().unwrap();
+    });
+}
+
+#[test]
+fn who_has_a_callback_is_told_of_changes_of_attributes_and_names() {
+    let cell = cell(LONG_LEASE);
+    let (other, mut reader) = (Client::attach(&cell), Client::attach(&cell));
+    let (file, root) = (other.make("file"), other.root());
+    type Act = fn(&Client<'_>, FileHandle, FileHandle);
+    let chmod: Act = |client, file, _| {
+        let mode = SetFileAttributes { mode: Some(0o600), ..SetFileAttributes::default() };
+        client.manager.setattr(&Caller::ROOT, file, &mode).unwrap();
+    };
+    let link: Act = |client, file, root| {
+        client.manager.link(&Caller::ROOT, file, root, b"link").unwrap();
+    };
+    let create: Act = |client, _, _| {
+        client.make("new");
+    };
+    let rename: Act = |client, _, root| {
+        let moved = client.manager.rename(
+            &Caller::ROOT,
+            (root, b"file"),
+            (root, b"moved"),
+            nasd_protocol::manager::RenameFlags::NONE,
+            None,
+        );
+        moved.unwrap();
+    };
+    let unlink: Act = |client, _, root| {
+        client.manager.unlink(&Caller::ROOT, root, b"moved", None).unwrap();
+    };
+    for (act, watched) in
+        [(chmod, file), (link, file), (link_is_told_of_in(root), root), (create, root)]
+            .into_iter()
+            .chain([(rename, file), (unlink, file)])
+    {
+        let before = reader.may_read(watched).unwrap();
+        assert!(before.promised);
+        thread::scope(|scope| {
+            let (acts, done) = beside(scope, || act(&other, file, root));
+            let mut told = Vec::new();
+            while !told.contains(&Event::Changed(watched)) {
+                assert!(done.recv_timeout(A_WHILE).is_err(), "{told:?}");
+                told = reader.events(true);
+            }
+            reader.events(false);
+            // There may be something more to deal with: a change of mode is a store, too.
+            while !acts.is_finished() {
+                reader.events(false);
+                thread::sleep(Duration::from_millis(1));
+            }
+            acts.join().unwrap();
+        });
+    }
+}
+
+/// The second name is removed again, so that the file can lose its last one.
+fn link_is_told_of_in(_root: FileHandle) -> fn(&Client<'_>, FileHandle, FileHandle) {
+    |client, _, root| {
+        client.manager.unlink(&Caller::ROOT, root, b"link", None).unwrap();
+    }
+}
+
+#[test]
+fn names_can_be_read_in_the_directory_s_object() {
+    let cell = cell(LONG_LEASE);
+    let client = Client::attach(&cell);
+    for round in 0..3 {
+        let file = client.make(&format!("file {round}"));
+        let readable = client.may_read(client.root()).unwrap();
+        let listed =
+            parse_directory(readable.file.handle.object, &client.reads(&readable).unwrap());
+        let listed = listed.unwrap();
+        assert_eq!(listed.len(), round + 1);
+        assert!(listed.iter().any(|entry| entry.handle == file));
+    }
+}
+
+#[test]
+fn a_manager_that_starts_anew_ends_what_was_left_half_done() {
+    let mut cell = cell(Duration::from_secs(2));
+    let (file, other, version) = {
+        let client = Client::attach(&cell);
+        let (file, other) = (client.make("file"), client.make("other"));
+        client.stores(file, b"before");
+        client.stores(other, b"untouched");
+        let version = client.may_read(other).unwrap().version;
+        let writable = client.may_write(file, 6).unwrap();
+        client.writes(&writable, 0, b"half").unwrap();
+        (file, other, version)
+    };
+    cell.restart_manager();
+    let client = Client::attach(&cell);
+    // The one before is waited for as long as its lease: that of the new one may be over, too.
+    let readable = match client.may_read(file) {
+        Err(ClientError::Manager(ManagerStatus::NoSession)) => {
+            client.attach_again();
+            client.may_read(file).unwrap()
+        }
+        told => told.unwrap(),
+    };
+    assert_eq!(client.reads(&readable).unwrap(), b"halfre");
+    assert_eq!(client.may_read(other).unwrap().version, version, "what was read of it is good");
+}
+
+#[test]
+fn a_drive_that_was_cut_off_is_told_again_what_it_has_lost() {
+    let mut cell = cell(LONG_LEASE);
+    let manager = cell.client("host:one");
+    let (file, before) = {
+        let client = Client { cell: &cell, manager: manager.clone(), seen: 0 };
+        client.attach_again();
+        let file = client.make("file");
+        client.manager.commit(&Caller::ROOT, file).unwrap();
+        (file, client.stores(file, b"stored"))
+    };
+    cell.drives[0].stop();
+    cell.drives[0].start();
+    let client = Client { cell: &cell, manager, seen: 0 };
+    let readable = client.may_read(file).unwrap();
+    assert_eq!(readable.version, before.version);
+    assert_eq!(client.reads(&readable).unwrap(), b"stored");
+}
+
+#[test]
+fn what_does_not_go_is_refused() {
+    let cell = cell(LONG_LEASE);
+    let client = Client::attach(&cell);
+    let file = client.make("file");
+    let is = |error: ClientError, status| {
+        assert!(matches!(&error, ClientError::Manager(told) if *told == status), "{error}");
+    };
+    is(client.returns(file, 1).unwrap_err(), ManagerStatus::Invalid);
+    is(client.returns(file, 2).unwrap_err(), ManagerStatus::Invalid);
+    is(client.may_write(client.root(), 1).unwrap_err(), ManagerStatus::IsDirectory);
+    is(client.may_write(file, u64::MAX).unwrap_err(), ManagerStatus::TooLarge);
+    let stranger = GetcapArguments { file, client: 4711 };
+    is(
+        client.manager.get_capability(&Caller::ROOT, &stranger).unwrap_err(),
+        ManagerStatus::NoSession,
+    );
+    let user = Caller { uid: 1000, gid: 1000, ..Caller::ROOT };
+    let (number, root) = (client.manager.number(), client.root());
+    let private = client.manager.create(&Caller::ROOT, root, b"private", 0o600, true).unwrap();
+    let private = private.reply.handle;
+    let asked =
+        GetwcapArguments { file: private, client: number, least_end: 1, best_end: 1, cut_to: None };
+    is(client.manager.get_write_capability(&user, &asked).unwrap_err(), ManagerStatus::Access);
+    let readable = client
+        .manager
+        .get_capability(&user, &GetcapArguments { file: private, client: number })
+        .unwrap();
+    assert!(client.reads(&readable).is_err(), "attributes are anybody's, contents are not");
+    is(
+        client.manager.forward_getattr(&Caller::ROOT, file).unwrap_err(),
+        ManagerStatus::NotSupported,
+    );
+
+    let nfs = Cell::new(1);
+    let client = Client::attach(&nfs);
+    let file = client.make("file");
+    is(client.may_read(file).unwrap_err(), ManagerStatus::NotSupported);
+    is(client.may_write(file, 1).unwrap_err(), ManagerStatus::NotSupported);
+    is(client.returns(file, 1).unwrap_err(), ManagerStatus::NotSupported);
+}
+
+#[test]
+fn a_file_that_is_stored_can_be_removed_and_so_ends_the_store() {
+    let cell = cell(LONG_LEASE);
+    let client = Client::attach(&cell);
+    let file = client.make("file");
+    let writable = client.may_write(file, 6).unwrap();
+    client.manager.unlink(&Caller::ROOT, client.root(), b"file", None).unwrap();
+    let error = client.returns(file, writable.version).unwrap_err();
+    assert!(matches!(error, ClientError::Manager(ManagerStatus::Stale)), "{error}");
+}
+
+#[test]
+fn stores_of_many_clients_are_one_after_the_other() {
+    const CLIENTS: usize = 4;
+    const ROUNDS: usize = 8;
+    let cell = cell(LONG_LEASE);
+    let file = Client::attach(&cell).make("file");
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let cell = &cell;
+            scope.spawn(move || {
+                let (client, mut listener) = {
+                    let client = Client::attach(cell);
+                    let listener = Client { cell, manager: client.manager.clone(), seen: 0 };
+                    (client, listener)
+                };
+                let (stop, stopped) = mpsc::channel::<()>();
+                let listens: JoinHandle<()> = {
+                    let manager = listener.manager.clone();
+                    thread::spawn(move || {
+                        let mut seen = 0;
+                        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                            let client = manager.number();
+                            let asked =
+                                EventsArguments { client, seen, open: Vec::new(), wait: true };
+                            let page = manager.events(&Caller::ROOT, &asked).unwrap();
+                            seen = page.first + page.events.len() as u64 - 1;
+                        }
+                    })
+                };
+                for round in 0..ROUNDS {
+                    let text = [number as u8 * 16 + round as u8; 4096];
+                    client.stores(file, &text);
+                    let readable = client.may_read(file).unwrap();
+                    if let Ok(data) = client.reads(&readable) {
+                        assert!(data.iter().all(|byte| *byte == data[0]), "half of a store");
+                    }
+                }
+                drop(stop);
+                listener.seen = 0;
+                client.manager.detach(&Caller::ROOT, client.manager.number()).unwrap_or(());
+                drop(listens);
+            });
+        }
+    });
+}

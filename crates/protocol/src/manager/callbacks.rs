@@ -1,0 +1,114 @@
+//! `getcap`, `getwcap`, `returncap`: the calls of the `afs` personality (CMU-CS-97-118, section 3.2, and
+//! `specs/callbacks.md`).
+
+use super::{File, FileHandle, Operation, Procedure};
+use crate::wire::message;
+
+/// The operation: a file's attributes, a capability to read it, and a callback.
+#[derive(Debug)]
+pub enum Getcap {}
+
+impl Operation for Getcap {
+    const PROCEDURE: Procedure = Procedure::Getcap;
+    type Arguments = GetcapArguments;
+    type Reply = Readable;
+}
+
+/// The operation: a capability to write a file.
+#[derive(Debug)]
+pub enum Getwcap {}
+
+impl Operation for Getwcap {
+    const PROCEDURE: Procedure = Procedure::Getwcap;
+    type Arguments = GetwcapArguments;
+    type Reply = Writable;
+}
+
+/// The operation: a store is done.
+#[derive(Debug)]
+pub enum Returncap {}
+
+impl Operation for Returncap {
+    const PROCEDURE: Procedure = Procedure::Returncap;
+    type Arguments = ReturncapArguments;
+    type Reply = Returned;
+}
+
+message! {
+    /// Arguments (`nasd_getcap_arguments`).
+    #[derive(Copy)]
+    pub struct GetcapArguments {
+        /// Which file.
+        pub file: FileHandle,
+        /// The client's session.
+        pub client: u64,
+    }
+}
+
+message! {
+    /// The answer (`nasd_readable`).
+    pub struct Readable {
+        /// The file as it is now, with a capability to read it if the caller may.
+        pub file: File,
+        /// The object's access control version, under which contents are to be kept.
+        pub version: u64,
+        /// Whether the client is told before any of that changes. If not, somebody is changing its attributes or names.
+        pub promised: bool,
+    }
+}
+
+message! {
+    /// Arguments (`nasd_getwcap_arguments`).
+    #[derive(Copy)]
+    pub struct GetwcapArguments {
+        /// Which file.
+        pub file: FileHandle,
+        /// The client's session.
+        pub client: u64,
+        /// Where the region has to end at least, in bytes.
+        pub least_end: u64,
+        /// Where it would best end.
+        pub best_end: u64,
+        /// The length that the file is given before anything is written.
+        pub cut_to: Option<u64>,
+    }
+}
+
+message! {
+    /// The answer (`nasd_writable`).
+    pub struct Writable {
+        /// The file as it is now, with a capability to read it, and to write it up to `end`.
+        pub file: File,
+        /// The object's access control version: that of this store.
+        pub version: u64,
+        /// Where the region ends, in bytes.
+        pub end: u64,
+        /// How long the store may take from now on if somebody else waits for it, in nanoseconds.
+        pub time: u64,
+    }
+}
+
+message! {
+    /// Arguments (`nasd_returncap_arguments`).
+    #[derive(Copy)]
+    pub struct ReturncapArguments {
+        /// Which file.
+        pub file: FileHandle,
+        /// The client's session.
+        pub client: u64,
+        /// The store's version.
+        pub version: u64,
+    }
+}
+
+message! {
+    /// The answer (`nasd_returned`), once everybody who held a callback knows.
+    pub struct Returned {
+        /// The file as it is now, with a capability to read it.
+        pub file: File,
+        /// The object's access control version now.
+        pub version: u64,
+        /// Whether the client holds a callback of that version: what it has stored is what the file is.
+        pub promised: bool,
+    }
+}
