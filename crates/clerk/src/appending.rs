@@ -86,6 +86,14 @@ impl<W: PartialEq> Appending<W> {
         self.oldest + self.batches.len() as u64
     }
 
+    /// Who has appended the oldest batch.
+    pub(crate) fn first_writer(&self) -> Option<W>
+    where
+        W: Clone,
+    {
+        self.batches.front().map(|batch| batch.writer.clone())
+    }
+
     /// Takes bytes to be appended behind all that were taken before, and behind what was written with
     /// an identifier below `behind`. All of them are appended together. Whether there is a batch
     /// that will not grow any more.

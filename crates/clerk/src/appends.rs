@@ -49,7 +49,7 @@ impl FileState {
         let errors_before = inner.errors.count();
         let (write_through, much) = (inner.write_through, inner.holds_much(core, &self.lane));
         drop(inner);
-        if is_ready {
+        if is_ready && core.promises().is_none() {
             self.commit_in_background(core);
         }
         self.go_on_after_write(core, write_through.then_some(errors_before), much)
@@ -75,6 +75,21 @@ impl FileState {
     /// Waits until the drive has everything that was appended so far. Failures are kept for those who
     /// appended; the only one that is told is that nobody wants to wait any more.
     pub(crate) fn commit_appends(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        if !self.has_appends.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match core.promises() {
+            // They have their places when the file is stored.
+            Some(_) => match self.sync(core) {
+                Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
+                _ => Ok(()),
+            },
+            None => self.commit_appends_now(core),
+        }
+    }
+
+    /// The same without more ado: where there are callbacks, the file is being stored.
+    pub(crate) fn commit_appends_now(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
         if !self.has_appends.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -114,10 +129,10 @@ impl FileState {
         core: &Arc<Core>,
         batch: &Batch<Writer>,
     ) -> Result<(), ClerkError> {
-        let answer = core.with_grant(&batch.writer.0, |grant| {
+        let answer = core.with_grant_to_change(&batch.writer.0, |grant| {
             core.objects.append(grant, batch.identity(), batch.bytes())
         });
-        core.attributes.expire(self.handle);
+        core.expire(self.handle);
         let mut inner = self.lock();
         let outcome = match answer {
             Ok(appended) => {

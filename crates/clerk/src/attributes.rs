@@ -118,11 +118,6 @@ impl AttributeCache {
         }
     }
 
-    /// Whether there are attributes not older than `ttl`.
-    pub(crate) fn is_fresh(&self, handle: FileHandle, ttl: Duration) -> bool {
-        self.fresh(handle, ttl).is_some()
-    }
-
     /// Attributes not older than `ttl`, and how old they are.
     pub(crate) fn fresh(
         &self,

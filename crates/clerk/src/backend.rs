@@ -17,8 +17,8 @@ use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
     FileType, HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode,
-    RangeToCopy, ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation,
-    UnlockArguments, Volume, Written, XattrFlags,
+    RangeToCopy, ReadOutcome, Readable, RenameFlags, Returned, SeekTarget, SetFileAttributes,
+    SpaceInformation, UnlockArguments, Volume, Writable, Written, XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -204,6 +204,22 @@ pub trait Names: Send + Sync + 'static {
         dir: FileHandle,
         cookie: u64,
     ) -> Result<FilePage, ClerkError>;
+    /// A file's attributes, a capability to read it, and a callback.
+    fn get_capability(&self, caller: &Caller, file: FileHandle) -> Result<Readable, ClerkError>;
+    /// A capability to store a file: its region ends at the first number at least, and best at the second.
+    fn get_write_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        end: (u64, u64),
+    ) -> Result<Writable, ClerkError>;
+    /// A store under this version is done; when all know, the answer comes.
+    fn return_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        version: u64,
+    ) -> Result<Returned, ClerkError>;
     /// Room in the volume.
     fn space(&self, caller: &Caller) -> Result<SpaceInformation, ClerkError>;
     /// What `nasd status` shows.

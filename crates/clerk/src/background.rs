@@ -10,6 +10,12 @@ use crate::file::FileState;
 /// How often files that are not durable are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
 
+/// A file that is being written all the time is flushed in the background this often.
+const FLUSH_AT_LEAST: Duration = Duration::from_secs(5);
+
+/// Where there are callbacks a file is stored when it is closed; one that stays open this often.
+const STORE_AT_LEAST: Duration = Duration::from_secs(30);
+
 /// How long the memory of writes is kept when all is durable: who writes in bursts, each made durable, has it again.
 const CALM_AFTER: Duration = Duration::from_secs(2);
 
@@ -22,7 +28,11 @@ pub(crate) fn start(core: &Arc<Core>) -> std::io::Result<JoinHandle<()>> {
 fn run(core: &Arc<Core>) {
     while let Some(files) = next_files(core) {
         core.spare.trim();
-        for file in files.iter().filter(|file| file.is_due(core.settings.flush_after_idle)) {
+        let (idle, at_least) = match core.promises() {
+            Some(_) => (STORE_AT_LEAST, STORE_AT_LEAST),
+            None => (core.settings.flush_after_idle, FLUSH_AT_LEAST),
+        };
+        for file in files.iter().filter(|file| file.is_due(idle, at_least)) {
             file.sync_in_background(core);
         }
     }

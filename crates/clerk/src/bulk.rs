@@ -89,7 +89,7 @@ impl Drop for BulkUse {
         inner.bulk.writing -= u32::from(self.mode.write);
         drop(inner);
         if self.mode.write {
-            self.core.attributes.expire(self.file.handle);
+            self.core.expire(self.file.handle);
         }
     }
 }
@@ -102,7 +102,7 @@ impl FileState {
         slot: &Slot,
     ) -> Result<FileAttributes, ClerkError> {
         self.lock().was_changed_elsewhere(core);
-        core.attributes.expire(self.handle);
+        core.expire(self.handle);
         core.getattr(&slot.caller, self.handle, Duration::ZERO)
     }
 }

@@ -12,6 +12,7 @@ use nasd_types::limits::MAX_SYMLINK_BYTES;
 use crate::ClerkError;
 use crate::backend::{Cell, Names};
 use crate::background;
+use crate::callbacks::Listings;
 use crate::core::Core;
 use crate::file::FileState;
 use crate::grants::Slot;
@@ -62,6 +63,7 @@ pub struct Clerk {
     volume: RwLock<Arc<Volume>>,
     pub(crate) session: Option<Arc<Session>>,
     pub(crate) xattrs: XattrCache,
+    pub(crate) listings: Listings,
     background: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -80,7 +82,8 @@ impl Clerk {
         core.learn(caller, &volume.root, asked);
         let no_thread = |error| ClerkError::Unreachable(format!("no thread: {error}"));
         let background = background::start(&core).map_err(no_thread)?;
-        let session = match sessions.filter(|_| core.settings.session) {
+        let wants_session = core.settings.session || core.promises().is_some();
+        let session = match sessions.filter(|_| wants_session) {
             Some(sessions) => {
                 Some(Session::start(sessions, core.names.client(), &core).map_err(no_thread)?)
             }
@@ -91,6 +94,7 @@ impl Clerk {
             core,
             volume: RwLock::new(Arc::new(volume)),
             xattrs: XattrCache::default(),
+            listings: Listings::default(),
             background: Mutex::new(Some(background)),
         })
     }
@@ -136,6 +140,9 @@ impl Clerk {
         page.single("nasd_clerk_undurable_files", "gauge", help, files);
         let help = "Directories whose names are believed by a lease.";
         page.single("nasd_clerk_leases", "gauge", help, self.core.known.leases());
+        let help = "Files that callbacks are held on.";
+        let held = self.core.promises().map_or(0, |promises| promises.held());
+        page.single("nasd_clerk_callbacks", "gauge", help, held);
     }
 
     /// Keeps what came with an answer to a request made at `asked`.
@@ -198,7 +205,8 @@ impl Clerk {
         };
         self.core.measures.names_known.add(1);
         let handle = found.ok_or(ClerkError::Manager(ManagerStatus::NotFound))?;
-        let is_known = self.core.attributes.is_fresh(handle, self.core.settings.attribute_ttl);
+        let ttl = self.core.settings.attribute_ttl;
+        let is_known = self.core.known_attributes(handle, ttl).is_some();
         if let Some(cookie) = self.core.known.wants_list(dir, is_known)
             && let Some(told) = self.core.list_page(caller, dir, cookie)
         {
@@ -213,6 +221,24 @@ impl Clerk {
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the volume has callbacks: what is told of a file is so until a [`NameWatcher`] is told otherwise.
+    pub fn has_callbacks(&self) -> bool {
+        self.core.promises().is_some()
+    }
+
+    /// What is known of a file without asking, where there are callbacks, and for how long it may be believed if nobody says otherwise.
+    pub fn believes(&self, handle: FileHandle) -> Option<(FileAttributes, Duration)> {
+        let promises = self.core.promises()?;
+        let (_, attributes) = promises.believed(handle)?;
+        let is_written = self.core.open_file(handle).is_some_and(|file| !file.lock().is_durable());
+        (!is_written).then(|| (attributes, promises.good_for()))
+    }
+
+    /// How long names may be believed that are, if nobody says otherwise.
+    pub fn names_good_for(&self) -> Duration {
+        self.core.known.good_for()
     }
 
     /// Whether a name that was told is still what it was.
@@ -351,6 +377,7 @@ impl Clerk {
             let file = self.ask(|names| names.setattr(caller, handle, changes))?;
             // Others may search it now, or not any more.
             self.core.known.end(handle);
+            self.core.changed_here(handle, &file.attributes);
             Ok(self.learn(caller, &file, Instant::now()).attributes)
         };
         let sets_time = changes.modify_time.is_some() || changes.modify_time_now;
@@ -372,7 +399,10 @@ impl Clerk {
             }
             let before = file.before_time();
             let attributes = set()?;
-            file.keep_time(&self.core, caller, (&attributes, changes.modify_time), before);
+            // Where there are callbacks the manager has made it durable.
+            if self.core.promises().is_none() {
+                file.keep_time(&self.core, caller, (&attributes, changes.modify_time), before);
+            }
             return Ok(self.attributes_with_own_writes(handle, attributes));
         }
         set().map(|attributes| self.attributes_with_own_writes(handle, attributes))
@@ -458,9 +488,10 @@ impl Clerk {
         let made = self.ask(ask);
         let now = made.as_ref().ok().map(|file| Some(file.handle));
         self.core.known.changed(&asking, &[(name, now)]);
-        self.core.attributes.expire(dir);
+        self.core.expire(dir);
         let made = made?;
         self.learn_directories(&made);
+        self.core.changed_here(made.reply.handle, &made.reply.attributes);
         let entry = Entry { asked, ..self.learn(caller, &made.reply, Instant::now()) };
         Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
     }
@@ -564,7 +595,7 @@ impl Clerk {
     /// Keeps what came with the answer to a change.
     fn learn_directories<R>(&self, changed: &Changed<R>) {
         for told in &changed.directories {
-            self.core.attributes.told_directory(told.handle, &told.attributes);
+            self.core.told_directory(told.handle, &told.attributes);
         }
     }
 
@@ -583,9 +614,16 @@ impl Clerk {
     /// Names have changed: so have change time and links of the files that they led to, of which the drive
     /// hears a moment later.
     fn names_changed(&self, asking: &Asking, changes: &[(&Name, Option<Option<FileHandle>>)]) {
-        self.core.attributes.expire(asking.directory());
-        for file in self.core.known.changed(asking, changes) {
-            self.core.attributes.forget(file);
+        self.core.expire(asking.directory());
+        let files = self.core.known.changed(asking, changes);
+        if files.is_empty()
+            && let Some(promises) = self.core.promises()
+        {
+            // It is not known which files had the names.
+            promises.any_attributes_changed();
+        }
+        for file in files {
+            self.core.forget(file);
         }
     }
 
@@ -601,6 +639,9 @@ impl Clerk {
         cookie: u64,
         max_entries: u32,
     ) -> Result<DirectoryPage, ClerkError> {
+        if let Some(page) = self.list_promised(caller, dir, (cookie, max_entries)) {
+            return Ok(page);
+        }
         let asking = self.core.known.asking(dir);
         let page = self.ask(|names| names.readdir(caller, dir, cookie, max_entries))?;
         let names = page.entries.iter().map(|entry| (entry.name.clone(), Some(entry.handle)));
@@ -670,6 +711,9 @@ impl Clerk {
         if entry.attributes.file_type == FileType::Directory {
             return Err(ClerkError::Manager(ManagerStatus::IsDirectory));
         }
+        if self.core.promises().is_some() {
+            return self.open_promised(caller, entry, mode);
+        }
         let slot = self.slot_for(caller, entry.handle, mode)?;
         let file = self.core.file(entry.handle);
         let mut inner = file.lock();
@@ -697,6 +741,23 @@ impl Clerk {
             inner.note_size(entry.attributes.size, answers);
         }
         drop(inner);
+        let open = OpenFile::new(Arc::clone(&self.core), file, mode, slot);
+        Ok((open, entry.attributes))
+    }
+
+    /// Opens a file of a volume with callbacks: what is read is looked at when it is read.
+    fn open_promised(
+        &self,
+        caller: &Arc<Caller>,
+        entry: &Entry,
+        mode: OpenMode,
+    ) -> Result<(OpenFile, FileAttributes), ClerkError> {
+        if mode.write && !self.core.may_store(caller, &entry.attributes) {
+            return Err(ClerkError::Access);
+        }
+        let reads = OpenMode { write: false, ..mode };
+        let slot = self.slot_for(caller, entry.handle, reads)?;
+        let file = self.core.file(entry.handle);
         let open = OpenFile::new(Arc::clone(&self.core), file, mode, slot);
         Ok((open, entry.attributes))
     }
@@ -815,7 +876,7 @@ impl Clerk {
                 let _ = file.sync(&self.core);
                 file.lock().forget_read();
             }
-            self.core.attributes.expire(request.file);
+            self.core.expire(request.file);
         }
         Ok(in_the_way)
     }

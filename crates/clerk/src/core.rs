@@ -3,24 +3,25 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use nasd_client::{Spare, interrupt};
-use nasd_types::{DriveId, Protection};
+use nasd_types::{DriveId, Personality, Protection};
 
 use crate::ClerkError;
 use crate::attributes::AttributeCache;
 use crate::backend::{Grant, Names, Objects};
 use crate::budget::Budget;
 use crate::buffers::{BufferPool, SpareBuffers};
+use crate::callbacks::Promises;
 use crate::file::FileState;
 use crate::grants::{Grants, Slot};
 use crate::hints::Room;
 use crate::measures::{MeasuredObjects, Measures};
 use crate::names::KnownNames;
 use crate::settings::Settings;
-use crate::wire::{Caller, File, FileAttributes, FileHandle, Volume};
+use crate::wire::{Caller, File, FileAttributes, FileHandle, ManagerStatus, Volume};
 use crate::work_pool::WorkPool;
 
 /// First pause before a momentary failure is tried again.
@@ -110,6 +111,8 @@ pub(crate) struct Core {
     pub(crate) grants: Grants,
     pub(crate) attributes: AttributeCache,
     pub(crate) known: Arc<KnownNames>,
+    /// Of a volume with callbacks.
+    pub(crate) promises: OnceLock<Arc<Promises>>,
     pub(crate) buffers: BufferPool,
     /// Buffers of write-behind to be used again.
     pub(crate) spare: SpareBuffers,
@@ -133,7 +136,7 @@ pub(crate) struct Core {
     protection: AtomicU32,
     next_owner: AtomicU64,
     /// On whose behalf the volume is asked about.
-    caller: Arc<Caller>,
+    pub(crate) caller: Arc<Caller>,
 }
 
 /// Files with bytes that are not durable; being here keeps them alive.
@@ -146,6 +149,13 @@ pub(crate) struct Dirty {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a capability is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Look,
+    Change,
 }
 
 /// Most capabilities that are got for one operation.
@@ -167,6 +177,7 @@ impl Core {
             grants: Grants::default(),
             attributes: AttributeCache::default(),
             known: Arc::default(),
+            promises: OnceLock::new(),
             buffers: BufferPool::new(settings.read_ahead_bytes),
             answers: Mutex::default(),
             spare: SpareBuffers::default(),
@@ -199,11 +210,14 @@ impl Core {
     /// The manager has described the volume.
     pub(crate) fn set_volume(&self, volume: &Volume) {
         self.protection.store(volume.protection.bits(), Ordering::Relaxed);
+        if volume.personality == Personality::Afs {
+            self.promises.get_or_init(|| Arc::new(Promises::new(&self.known)));
+        }
         self.objects.set_volume(volume);
     }
 
     /// How requests to drives are protected.
-    fn protection(&self) -> Protection {
+    pub(crate) fn protection(&self) -> Protection {
         Protection::from_bits_retain(self.protection.load(Ordering::Relaxed))
     }
 
@@ -305,21 +319,35 @@ impl Core {
     pub(crate) fn with_grant<T>(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
+        operation: impl FnMut(&Grant) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        self.with_grant_for(slot, Purpose::Look, operation)
+    }
+
+    /// The same for what changes the file: where there are callbacks it is being stored.
+    pub(crate) fn with_grant_to_change<T>(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        operation: impl FnMut(&Grant) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        self.with_grant_for(slot, Purpose::Change, operation)
+    }
+
+    fn with_grant_for<T>(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        purpose: Purpose,
         mut operation: impl FnMut(&Grant) -> Result<T, ClerkError>,
     ) -> Result<T, ClerkError> {
         let deadline = self.deadline();
-        let mut grant = match slot.current() {
-            Some(grant) => grant,
-            None => self.renew(slot, None)?,
-        };
-        self.renew_in_time(slot, &grant);
+        let mut grant = self.grant_of(slot)?;
         let (mut renewals, mut refreshed) = (0, false);
         let mut pause = FIRST_PAUSE;
         loop {
             match operation(&grant) {
                 Err(error) if error.wants_new_capability() && renewals < MAX_RENEWALS => {
                     tracing::debug!(%error, handle = ?slot.handle, "getting a new capability");
-                    let fresh = self.renew(slot, Some(&grant))?;
+                    let fresh = self.fresh_grant(slot, &grant, purpose, deadline)?;
                     // The same again is no use. Another one may have been revoked meanwhile too:
                     // several changes of owner and mode come close together.
                     if renewals > 0 && fresh.issued == grant.issued {
@@ -338,6 +366,44 @@ impl Core {
                     refreshed = true;
                 }
                 outcome => return outcome,
+            }
+        }
+    }
+
+    /// The capability to use: that of a store under way, or the caller's.
+    fn grant_of(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<Arc<Grant>, ClerkError> {
+        if let Some(store) = self.store_of(slot.handle) {
+            return Ok(store.grant);
+        }
+        match slot.current() {
+            Some(grant) => {
+                self.renew_in_time(slot, &grant);
+                Ok(grant)
+            }
+            None => self.renew(slot, None),
+        }
+    }
+
+    /// Another one than the one that was refused.
+    fn fresh_grant(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        stale: &Arc<Grant>,
+        purpose: Purpose,
+        deadline: Instant,
+    ) -> Result<Arc<Grant>, ClerkError> {
+        loop {
+            match self.store_of(slot.handle) {
+                Some(store) if !Arc::ptr_eq(&store.grant, stale) => return Ok(store.grant),
+                Some(_) if purpose == Purpose::Change => {
+                    let file = self.open_file(slot.handle);
+                    let file = file.ok_or(ClerkError::Manager(ManagerStatus::Stale))?;
+                    return file.store_anew(self, stale);
+                }
+                // Who stores has just returned it, or gets another one.
+                Some(_) if Instant::now() < deadline => interrupt::pause(FIRST_PAUSE)?,
+                Some(_) => return Err(ClerkError::Manager(ManagerStatus::Busy)),
+                None => return self.renew(slot, Some(stale)),
             }
         }
     }
@@ -366,6 +432,12 @@ impl Core {
             && stale.is_none_or(|stale| !Arc::ptr_eq(stale, &current))
         {
             return Ok(current);
+        }
+        if self.promises().is_some() {
+            let told = self.ask_capability(slot)?;
+            return Ok(slot
+                .current()
+                .unwrap_or_else(|| slot.install(&told.file, self.protection())));
         }
         let asked = Instant::now();
         let file = self.ask_names(|names| names.getattr(&slot.caller, slot.handle))?;
@@ -426,6 +498,10 @@ impl Core {
         handle: FileHandle,
         ttl: Duration,
     ) -> Result<(FileAttributes, Duration), ClerkError> {
+        if let Some(promises) = self.promises() {
+            let told = self.getattr_promised(promises, caller, handle)?;
+            return Ok((told, Duration::ZERO));
+        }
         let Some(file) = self.open_file(handle) else {
             return self.getattr_from_servers(caller, handle, ttl);
         };
@@ -457,6 +533,9 @@ impl Core {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
+        if let Some(promises) = self.promises() {
+            return self.getattr_promised(promises, caller, handle);
+        }
         if let Some(known) = self.attributes.standing(handle, self.settings.attribute_ttl) {
             return Ok(known);
         }
@@ -475,6 +554,10 @@ impl Core {
         handle: FileHandle,
         ttl: Duration,
     ) -> Result<(FileAttributes, Duration), ClerkError> {
+        if let Some(promises) = self.promises() {
+            let told = self.getattr_promised(promises, caller, handle)?;
+            return Ok((told, Duration::ZERO));
+        }
         if let Some(known) = self.attributes.fresh(handle, ttl) {
             self.measures.attributes_known.add(1);
             return Ok(known);

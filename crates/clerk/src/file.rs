@@ -23,9 +23,11 @@ use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::ClerkError;
 use crate::appending::Appending;
+use crate::backend::Grant;
 use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::bulk::BulkUses;
+use crate::callbacks::Store;
 use crate::core::{Core, Lane};
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::fetched::Fetched;
@@ -40,9 +42,6 @@ use crate::wire::{Caller, Copied, FileHandle, SeekTarget, Written};
 /// Waiting threads look around at least this often.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
-/// A file that is being written all the time is flushed in the background this often.
-const FLUSH_AT_LEAST: Duration = Duration::from_secs(5);
-
 /// The state of one file.
 pub(crate) struct FileState {
     pub(crate) handle: FileHandle,
@@ -53,6 +52,9 @@ pub(crate) struct FileState {
     changed: Condvar,
     /// Held by the one who asks the drive to flush; the others then often find it done.
     pub(crate) flush_turn: Mutex<()>,
+    /// Held by the one who stores the file, where the volume has callbacks, and by the one who asks for another capability for that.
+    pub(crate) store_turn: Mutex<()>,
+    pub(crate) store_renewal: Mutex<()>,
     background: AtomicBool,
 }
 
@@ -82,6 +84,10 @@ pub(crate) struct Inner {
     pub(crate) gate: bool,
     /// The file is being removed: nothing needs to be kept.
     doomed: bool,
+    /// The store under way, where the volume has callbacks.
+    pub(crate) store: Option<Store>,
+    /// The version that what was read is of.
+    pub(crate) shown: Option<u64>,
     /// Who may read and write the file past this clerk.
     pub(crate) bulk: BulkUses,
     /// Writes go to the drive at once, because the last ones failed.
@@ -218,6 +224,20 @@ impl Inner {
         self.pending.hides_any() && length < self.pending.end_of_all()
     }
 
+    /// The oldest bytes that are to be sent now. What is written while the file is stored comes with the next store.
+    fn take_to_send(&mut self) -> Option<Outgoing<Writer>> {
+        match &self.store {
+            Some(store) => self.pending.take_queued_before(store.target),
+            None => self.pending.take_queued(),
+        }
+    }
+
+    /// Whether bytes of `range` are on their way, so that nothing can take their place now.
+    fn is_being_sent(&self, range: ByteRange) -> bool {
+        let is_stored = |store: &Store| self.pending.has_unsent_of(range, store.target);
+        self.pending.is_in_flight(range) || self.store.as_ref().is_some_and(is_stored)
+    }
+
     /// Who wrote last.
     pub(crate) fn last_writer(&self) -> Option<Arc<Caller>> {
         Some(Arc::clone(&self.writer.as_ref()?.0.caller))
@@ -262,6 +282,8 @@ impl FileState {
             charged: 0,
             gate: false,
             doomed: false,
+            store: None,
+            shown: None,
             bulk: BulkUses::default(),
             write_through: false,
             writer: None,
@@ -275,6 +297,8 @@ impl FileState {
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             flush_turn: Mutex::default(),
+            store_turn: Mutex::default(),
+            store_renewal: Mutex::default(),
             background: AtomicBool::new(false),
         }
     }
@@ -318,7 +342,7 @@ impl FileState {
         self.reserve(core, length, deadline)?;
         let range = ByteRange::new(offset, length);
         let mut inner = self.lock();
-        while inner.gate || inner.pending.is_in_flight(range) {
+        while inner.gate || inner.is_being_sent(range) {
             if Instant::now() >= deadline {
                 drop(inner);
                 self.lane.budget.release(length);
@@ -340,7 +364,9 @@ impl FileState {
         let errors_before = inner.errors.count();
         let (write_through, much) = (inner.write_through, inner.holds_much(core, &self.lane));
         drop(inner);
-        self.submit_sends(core, queued);
+        // Where there are callbacks the file is stored as a whole.
+        let is_sent = core.promises().is_none();
+        self.submit_sends(core, if is_sent { queued } else { 0 });
         self.go_on_after_write(core, write_through.then_some(errors_before), much)
     }
 
@@ -405,7 +431,7 @@ impl FileState {
         for _ in 0..count {
             let (core, file) = (Arc::clone(core), Arc::clone(self));
             self.lane.senders.submit(move || {
-                let outgoing = file.lock().pending.take_queued();
+                let outgoing = file.lock().take_to_send();
                 if let Some(outgoing) = outgoing {
                     // Nobody interrupts this thread.
                     let _ = file.send(&core, &outgoing, false);
@@ -427,7 +453,7 @@ impl FileState {
         let restarts = core.objects.restarts();
         let piece = &outgoing.piece;
         let write = || {
-            core.with_grant(&outgoing.writer.0, |grant| {
+            core.with_grant_to_change(&outgoing.writer.0, |grant| {
                 core.objects.write(grant, piece.offset, piece.data(), durable)
             })
         };
@@ -435,7 +461,7 @@ impl FileState {
         if answer == Err(ClerkError::Drive(Status::NoSpace)) && core.reclaim_space() {
             answer = write();
         }
-        core.attributes.expire(self.handle);
+        core.expire(self.handle);
         self.lane.widen(core.objects.breadth(self.handle.drive), &core.settings);
         let mut inner = self.lock();
         let requeued = match answer {
@@ -511,6 +537,12 @@ impl FileState {
     /// Waits until the drive has everything written so far, durably or not. Failures are kept for
     /// those who wrote.
     pub(crate) fn drain(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        if core.promises().is_some() {
+            return match self.sync(core) {
+                Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
+                _ => Ok(()),
+            };
+        }
         self.commit_appends(core)?;
         self.drain_writes(core)
     }
@@ -527,7 +559,7 @@ impl FileState {
         self.submit_sends(core, sealed.saturating_sub(1));
         let mut inner = self.lock();
         while inner.pending.has_unacknowledged_before(target) {
-            match inner.pending.take_queued() {
+            match inner.take_to_send() {
                 Some(outgoing) => {
                     drop(inner);
                     self.send(core, &outgoing, false)?;
@@ -552,7 +584,19 @@ impl FileState {
         core: &Arc<Core>,
         errors_before: u64,
     ) -> Result<(), ClerkError> {
-        self.commit_appends(core)?;
+        match core.promises() {
+            Some(_) => self.store(core, errors_before),
+            None => self.sync_now(core, errors_before),
+        }
+    }
+
+    /// The same without more ado: where there are callbacks, the file is being stored.
+    pub(crate) fn sync_now(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        errors_before: u64,
+    ) -> Result<(), ClerkError> {
+        self.commit_appends_now(core)?;
         let mut inner = self.lock();
         let target = inner.pending.next_id();
         let sealed = inner.pending.seal();
@@ -598,7 +642,8 @@ impl FileState {
         }
         drop(inner);
         let Some(writer) = writer else { return Ok(()) };
-        let answer = core.with_grant(&writer.0, |grant| core.objects.flush(grant));
+        let flush = |grant: &Grant| core.objects.flush(grant);
+        let answer = core.with_grant_to_change(&writer.0, flush);
         let mut inner = self.lock();
         let requeued = match answer {
             Ok(instance) => {
@@ -632,12 +677,12 @@ impl FileState {
         });
     }
 
-    /// Whether it is time for a flush in the background.
-    pub(crate) fn is_due(&self, idle: Duration) -> bool {
+    /// Whether it is time for a flush in the background: it was not written for so long, or flushed for so long.
+    pub(crate) fn is_due(&self, idle: Duration, at_least: Duration) -> bool {
         let inner = self.lock();
-        inner.dirty_since.is_some_and(|since| {
-            inner.last_write.elapsed() >= idle || since.elapsed() >= FLUSH_AT_LEAST
-        })
+        inner
+            .dirty_since
+            .is_some_and(|since| inner.last_write.elapsed() >= idle || since.elapsed() >= at_least)
     }
 
     /// Runs a change of the file's length: after everything written before, and before everything
@@ -658,9 +703,11 @@ impl FileState {
         slot: &Arc<Slot>,
         range: ByteRange,
     ) -> Result<(), ClerkError> {
-        let punch = || core.with_grant(slot, |grant| core.objects.punch(grant, range));
+        let punch = |grant: &Grant| core.objects.punch(grant, range);
+        let punch_it = || core.with_grant_to_change(slot, punch);
+        let punch = || self.storing(core, &slot.caller, punch_it);
         let outcome = self.alone(core, None, punch);
-        core.attributes.expire(self.handle);
+        core.expire(self.handle);
         outcome
     }
 
@@ -781,7 +828,7 @@ fn next_step(inner: &mut Inner, target: u64) -> Step {
         // A time that was set has to be set again behind it.
         let last =
             inner.pending.unsent() == 1 && inner.pending.in_flight() == 0 && !inner.time.is_kept();
-        return match inner.pending.take_queued() {
+        return match inner.take_to_send() {
             Some(outgoing) => Step::Send(Box::new(outgoing), last),
             None => Step::Wait,
         };

@@ -14,6 +14,7 @@ mod background;
 mod budget;
 mod buffers;
 mod bulk;
+mod callbacks;
 mod chunks;
 mod clerk;
 mod copy;

@@ -39,7 +39,11 @@ impl Clerk {
         let is_granted = self.take_lease(dir, false);
         if is_granted {
             // Who may not list it may look for names one by one.
-            let _ = self.readdir(caller, dir, 0, WORTH_KNOWING);
+            if self.core.promises().is_none() {
+                let _ = self.readdir(caller, dir, 0, WORTH_KNOWING);
+            } else {
+                let _ = self.read_names(caller, dir);
+            }
         }
         is_granted
     }
@@ -48,10 +52,14 @@ impl Clerk {
         let (Some(session), known) = (&self.session, &self.core.known) else {
             return false;
         };
-        let Some(number) = known.wants_lease(dir, is_listed) else {
+        let has_callbacks = self.core.promises().is_some();
+        let Some(number) = known.wants_lease(dir, is_listed || has_callbacks) else {
             return false;
         };
-        let is_granted = session.lease(dir);
+        let is_granted = match has_callbacks {
+            true => self.core.is_promised(dir),
+            false => session.lease(dir),
+        };
         known.leased(dir, number, is_granted);
         is_granted
     }
@@ -103,7 +111,7 @@ impl Clerk {
         let (found, belief) = self.core.known.find(caller, dir, &entry.name, Duration::ZERO)?;
         let handle = found.filter(|handle| *handle == entry.handle)?;
         let ttl = self.core.settings.attribute_ttl;
-        let (attributes, age) = self.core.attributes.fresh(handle, ttl)?;
+        let (attributes, age) = self.core.known_attributes(handle, ttl)?;
         let is_in_use = self.core.open_file(handle).is_some();
         let now = Instant::now();
         let asked = now.checked_sub(age).unwrap_or(now);

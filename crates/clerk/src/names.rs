@@ -209,7 +209,27 @@ impl KnownNames {
         self.good_until.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    fn is_good(&self) -> bool {
+    /// How long leases hold from now on, if nothing is told.
+    pub(crate) fn good_for(&self) -> Duration {
+        let until = Duration::from_nanos(self.good_until.load(Ordering::Acquire));
+        until.saturating_sub(self.started.elapsed())
+    }
+
+    /// Whether what was told then is so still: the lease of then holds, this clerk has changed nothing, and the caller may know it.
+    pub(crate) fn is_as_asked(&self, asking: &Asking, caller: &Arc<Caller>) -> bool {
+        let is_good = self.is_good();
+        let state = self.lock();
+        let known = state.directories.get(&asking.directory);
+        known.is_some_and(|known| {
+            is_good
+                && asking.lease.is_some()
+                && known.held() == asking.lease
+                && known.changes == asking.changes
+                && known.may_search(caller, true, Duration::ZERO)
+        })
+    }
+
+    pub(crate) fn is_good(&self) -> bool {
         let since = self.started.elapsed().as_nanos();
         u128::from(self.good_until.load(Ordering::Acquire)) > since
     }

@@ -288,6 +288,10 @@ impl OpenFile {
     pub fn bulk_way(&self, mode: OpenMode, is_anew: bool) -> Result<Option<Way>, ClerkError> {
         self.check_mode(self.mode.read || !mode.read)?;
         self.check_mode(self.mode.write || !mode.write)?;
+        if self.core.promises().is_some() {
+            // Nobody would be told of what is written that way, and what is read would be of several versions.
+            return Ok(None);
+        }
         let begun = BulkUse::begin(&self.core, &self.file, mode)?;
         let slot = &self.reader.slot;
         if is_anew {

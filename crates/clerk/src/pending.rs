@@ -447,6 +447,33 @@ impl<W: Clone + PartialEq> Pending<W> {
         filling.len()
     }
 
+    /// Who has written the oldest of what is not durable.
+    pub(crate) fn first_writer(&self) -> Option<W> {
+        let oldest = self.chunks.values().min_by_key(|chunk| chunk.id);
+        oldest.map(|chunk| chunk.writer.clone())
+    }
+
+    /// Whether some bytes of `range` are older than `id` and not acknowledged.
+    pub(crate) fn has_unsent_of(&self, range: ByteRange, id: u64) -> bool {
+        self.overlapping(range)
+            .any(|(_, chunk)| chunk.id < id && !matches!(chunk.state, State::Retained { .. }))
+    }
+
+    /// What was acknowledged is to be sent again.
+    pub(crate) fn requeue_all(&mut self) -> usize {
+        let retained = self.retained_where(|_, _| true);
+        for offset in &retained {
+            self.set_state(*offset, State::Queued);
+        }
+        retained.len()
+    }
+
+    /// As [`Pending::take_queued`], if it is older than `id`.
+    pub(crate) fn take_queued_before(&mut self, id: u64) -> Option<Outgoing<W>> {
+        let is_older = self.queued.first().is_some_and(|(oldest, _)| *oldest < id);
+        if is_older { self.take_queued() } else { None }
+    }
+
     /// Hands the oldest queued chunk to a sender.
     pub(crate) fn take_queued(&mut self) -> Option<Outgoing<W>> {
         let (id, offset) = self.queued.first().copied()?;

@@ -42,15 +42,18 @@ pub(crate) fn copy(
         source_offset: source.offset,
     };
     let once = || {
-        core.with_grant(target.slot, |to| {
+        core.with_grant_to_change(target.slot, |to| {
             core.with_grant(source.slot, |from| core.objects.copy_range(to, from, &range))
         })
     };
-    let copied = target.file.put_copied(core, || match once() {
+    let with_room = || match once() {
         Err(ClerkError::Drive(Status::NoSpace)) if core.reclaim_space() => once(),
         outcome => outcome,
-    });
-    core.attributes.expire(to);
+    };
+    let caller = &target.slot.caller;
+    let store = || target.file.storing(core, caller, with_room);
+    let copied = target.file.put_copied(core, store);
+    core.expire(to);
     let Copied { length, .. } = copied?;
     Ok(length)
 }

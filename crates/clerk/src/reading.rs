@@ -88,6 +88,7 @@ impl FileState {
         use_data: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ClerkError> {
         self.commit_appends(core)?;
+        self.show_current(core, &reader.slot)?;
         let plan = self.plan(core, reader, range);
         self.submit_fetches(core, reader, &plan.fetches);
         if let Some(slice) = &plan.whole {
@@ -101,7 +102,7 @@ impl FileState {
         if scratch.len() < length {
             scratch.resize(length, 0);
         }
-        let filled = self.assemble(core, reader, &plan, range, &mut scratch[..length])?;
+        let filled = self.assemble_current(core, reader, &plan, range, &mut scratch[..length])?;
         core.measures.read.add(filled as u64);
         plan.tell_watchers(self.handle, range, filled);
         Ok(use_data(&scratch[..filled]))
@@ -118,6 +119,7 @@ impl FileState {
         let range = ByteRange::new(offset, into.len() as u64);
         let into = &mut into[..range.length as usize];
         self.commit_appends(core)?;
+        self.show_current(core, &reader.slot)?;
         let plan = self.plan(core, reader, range);
         self.submit_fetches(core, reader, &plan.fetches);
         if let Some(slice) = &plan.whole {
@@ -128,7 +130,7 @@ impl FileState {
             plan.tell_watchers(self.handle, range, filled);
             return Ok(filled);
         }
-        let filled = self.assemble(core, reader, &plan, range, into)?;
+        let filled = self.assemble_current(core, reader, &plan, range, into)?;
         core.measures.read.add(filled as u64);
         plan.tell_watchers(self.handle, range, filled);
         Ok(filled)
@@ -231,6 +233,21 @@ impl FileState {
             // Whoever reads asks the drive and is told.
             Err(_) => inner.hinted.clear(),
         }
+    }
+
+    /// Puts the answer together, of one version of the file where there are callbacks. Returns its length.
+    fn assemble_current(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        reader: &Reader,
+        plan: &Plan,
+        range: ByteRange,
+        into: &mut [u8],
+    ) -> Result<usize, ClerkError> {
+        if core.promises().is_none() {
+            return self.assemble(core, reader, plan, range, into);
+        }
+        self.read_current(core, &reader.slot, || self.assemble(core, reader, plan, range, into))
     }
 
     /// Puts the answer together. Returns its length.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nasd_bulk_service::client::Way;
 use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
 use nasd_protocol::Region;
+use nasd_protocol::manager::{GetcapArguments, GetwcapArguments, ReturncapArguments};
 use nasd_transport::ClientTls;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
@@ -25,8 +26,8 @@ use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
     FileType, HeldLock, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, RangeToCopy,
-    ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments,
-    Volume, Written, XattrFlags,
+    ReadOutcome, Readable, RenameFlags, Returned, SeekTarget, SetFileAttributes, SpaceInformation,
+    UnlockArguments, Volume, Writable, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -370,6 +371,32 @@ impl Names for RemoteNames {
         cookie: u64,
     ) -> Result<FilePage, ClerkError> {
         Ok(self.client.readdirplus(caller, dir, cookie, u32::MAX)?)
+    }
+
+    fn get_capability(&self, caller: &Caller, file: FileHandle) -> Result<Readable, ClerkError> {
+        let asked = GetcapArguments { file, client: self.client.number() };
+        Ok(self.client.get_capability(caller, &asked)?)
+    }
+
+    fn get_write_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        (least_end, best_end): (u64, u64),
+    ) -> Result<Writable, ClerkError> {
+        let client = self.client.number();
+        let asked = GetwcapArguments { file, client, least_end, best_end, cut_to: None };
+        Ok(self.client.get_write_capability(caller, &asked)?)
+    }
+
+    fn return_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        version: u64,
+    ) -> Result<Returned, ClerkError> {
+        let done = ReturncapArguments { file, client: self.client.number(), version };
+        Ok(self.client.return_capability(caller, &done)?)
     }
 
     fn space(&self, caller: &Caller) -> Result<SpaceInformation, ClerkError> {

@@ -163,7 +163,7 @@ impl FileState {
         let changes = SetFileAttributes { modify_time: Some(lost.time), ..Default::default() };
         let caller = &lost.writer.0.caller;
         let answer = core.ask_names(|names| names.setattr(caller, self.handle, &changes));
-        core.attributes.forget(self.handle);
+        core.forget(self.handle);
         let mut inner = self.lock();
         inner.gate &= !closes;
         let outcome = match answer {

@@ -151,6 +151,7 @@ impl Clerk {
         let file = self.ask(ask)?;
         // The revision is another one, so that nothing that is kept counts any more.
         let entry = self.learn(caller, &file, Instant::now());
+        self.core.changed_here(file.handle, &file.attributes);
         Ok(self.with_own_writes(entry).attributes)
     }
 
@@ -184,6 +185,9 @@ impl Clerk {
         self.ask(|names| names.accessed(caller, self.root(), accessed))?;
         for access in accessed {
             self.core.attributes.accessed(access.file, access.time);
+            if let Some(promises) = self.core.promises() {
+                promises.accessed(access.file, access.time);
+            }
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ mod code {
     pub(super) const STORE: i32 = 4;
     pub(super) const DELETE: i32 = 6;
     pub(super) const RESEND: i32 = 7;
+    pub(super) const INC_EPOCH: i32 = 8;
 }
 
 /// Tells the kernel what it must not believe any more. Most of these fail with ENOENT when the
@@ -89,6 +90,15 @@ impl Notifier {
     /// What the kernel says.
     pub fn inval_inode(&self, node: u64, offset: i64, length: i64) -> io::Result<()> {
         self.send(&[inval_inode(node, offset, length).as_bytes()])
+    }
+
+    /// All names are old: each is looked up again before it is believed. Waits for nothing. (Since Linux 6.16.)
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where the kernel does not know of it.
+    pub fn increment_epoch(&self) -> io::Result<()> {
+        self.send(&[finish(notification(code::INC_EPOCH), 0).as_bytes()])
     }
 
     /// A name is old. With `expire_only` it is looked up again and stays if it is the same; else

@@ -14,7 +14,6 @@
 
 pub mod acl;
 mod administration;
-mod bytes;
 mod callback_service;
 pub mod caller;
 mod changes;
@@ -24,7 +23,6 @@ pub mod directory;
 mod document;
 pub mod file_record;
 mod forward;
-mod handle;
 pub mod journal;
 pub mod keys;
 mod locks;
@@ -45,6 +43,8 @@ pub mod sessions;
 pub mod volume;
 mod volumes;
 pub mod xattr;
+
+use nasd_directory::{bytes, handle};
 
 pub use caller::Caller;
 pub use config::{ConfigError, DriveConfig, ManagerConfig, TableError, VolumeConfig, VolumeTable};

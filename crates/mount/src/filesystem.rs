@@ -20,7 +20,7 @@ use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
 use crate::hint_streams;
 use crate::interrupts::Interrupter;
-use crate::names::{ATTRIBUTE_TTL, Told};
+use crate::names::Told;
 use crate::pages;
 use crate::tree::Tree;
 use crate::work_pool::run_guarded;
@@ -35,9 +35,9 @@ const MAX_BACKGROUND: u16 = 1024;
 /// Longest name, in bytes.
 const MAX_NAME_BYTES: u32 = 255;
 
-/// What is wanted of the kernel, where it has it.
-pub(crate) fn wanted() -> Wanted {
-    let flags = InitFlags::ASYNC_READ
+/// What is wanted of the kernel, where it has it; whether there are callbacks.
+pub(crate) fn wanted(has_callbacks: bool) -> Wanted {
+    let mut flags = InitFlags::ASYNC_READ
         | InitFlags::BIG_WRITES
         | InitFlags::MAX_PAGES
         | InitFlags::INIT_EXT
@@ -56,6 +56,13 @@ pub(crate) fn wanted() -> Wanted {
         | InitFlags::DIRECT_IO_ALLOW_MMAP
         | InitFlags::HAS_EXPIRE_ONLY
         | InitFlags::HAS_RESEND;
+    if has_callbacks {
+        // Who reads looks at the attributes first, and they are believed until we say otherwise.
+        flags |= InitFlags::AUTO_INVAL_DATA;
+        // Names are believed as long; but those that come with a listing are believed from when it is read, and not from when
+        // it was asked for.
+        flags -= InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO;
+    }
     Wanted { flags, max_write: MAX_IO_BYTES, max_background: MAX_BACKGROUND }
 }
 
@@ -92,8 +99,13 @@ fn answer_created(tree: &Tree, reply: Reply<Created>, made: Result<(Told, Opened
     }
 }
 
-fn answer_attributes(reply: Reply<AttributesFor>, outcome: Result<Attributes, Errno>) {
-    reply.send(outcome.map(|attributes| AttributesFor { valid: ATTRIBUTE_TTL, attributes }));
+fn answer_attributes(tree: &Tree, reply: Reply<AttributesFor>, outcome: Result<Attributes, Errno>) {
+    reply.send(
+        outcome.map(|attributes| AttributesFor {
+            valid: tree.attributes_valid(&attributes),
+            attributes,
+        }),
+    );
 }
 
 /// Where a write waits.
@@ -229,7 +241,8 @@ impl Filesystem for VolumeFilesystem {
     ) {
         let who = who(context);
         self.on_file(context, node, move |tree| {
-            answer_attributes(reply, tree.with_groups(who, |who| tree.getattr(who, node)))
+            let found = tree.with_groups(who, |who| tree.getattr(who, node));
+            answer_attributes(tree, reply, found);
         });
     }
 
@@ -237,7 +250,12 @@ impl Filesystem for VolumeFilesystem {
         let who = who(context);
         self.on_file(context, node, move |tree| {
             let found = tree.with_groups(who, |who| tree.getattr(who, node));
-            reply.send(found.map(|attributes| Statx { valid: ATTRIBUTE_TTL, attributes }));
+            reply.send(
+                found.map(|attributes| Statx {
+                    valid: tree.attributes_valid(&attributes),
+                    attributes,
+                }),
+            );
         });
     }
 
@@ -256,7 +274,7 @@ impl Filesystem for VolumeFilesystem {
         };
         self.on_lane(context, lane, move |tree| {
             let changed = tree.with_groups(who, |who| tree.setattr(who, node, changes));
-            answer_attributes(reply, changed);
+            answer_attributes(tree, reply, changed);
         });
     }
 

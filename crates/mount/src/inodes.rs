@@ -208,6 +208,13 @@ impl Inodes {
         if handle == self.root { ROOT } else { self.lock().number(handle) }
     }
 
+    /// The number of a file, if the kernel knows it.
+    pub(crate) fn known(&self, handle: FileHandle) -> Option<u64> {
+        let tables = self.lock();
+        let ino = if handle == self.root { ROOT } else { tables.find(handle)? };
+        tables.inodes.contains_key(&ino).then_some(ino)
+    }
+
     /// The file with this number, if the kernel knows it.
     pub(crate) fn handle(&self, ino: u64) -> Option<FileHandle> {
         self.lock().inodes.get(&ino).map(|inode| inode.handle)
@@ -437,6 +444,11 @@ impl Inodes {
         tables.inodes.get(&ino).is_some_and(|inode| inode.pages == Pages::Since(version))
     }
 
+    /// Whether the kernel may have any pages of a file.
+    pub(crate) fn may_have_pages(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.pages != Pages::None)
+    }
+
     /// The kernel has forgotten all pages that it had of a file when it had this version.
     pub(crate) fn forgot_pages(&self, ino: u64, version: Version) {
         if let Some(inode) = self.lock().inodes.get_mut(&ino) {
@@ -623,20 +635,21 @@ impl Tables {
         }
     }
 
-    fn number(&mut self, handle: FileHandle) -> u64 {
+    /// The number that a file has, or can be given by itself.
+    fn find(&self, handle: FileHandle) -> Option<u64> {
         if let Some(number) = self.others.get(&handle) {
-            return *number;
+            return Some(*number);
         }
-        let index = self.indexes.get(&handle.drive).copied();
-        if let Some(index) = index
-            && index < OTHER_INDEX
-            && let Some(object) = object_bits(handle.object)
-        {
-            let number = index << OBJECT_BITS | object;
-            let is_ours = |inode: &Inode| inode.handle == handle;
-            if number > ROOT && self.inodes.get(&number).is_none_or(is_ours) {
-                return number;
-            }
+        let index =
+            self.indexes.get(&handle.drive).copied().filter(|index| *index < OTHER_INDEX)?;
+        let number = index << OBJECT_BITS | object_bits(handle.object)?;
+        let is_ours = |inode: &Inode| inode.handle == handle;
+        (number > ROOT && self.inodes.get(&number).is_none_or(is_ours)).then_some(number)
+    }
+
+    fn number(&mut self, handle: FileHandle) -> u64 {
+        if let Some(number) = self.find(handle) {
+            return number;
         }
         self.others_given += 1;
         let number = OTHER_INDEX << OBJECT_BITS | self.others_given;

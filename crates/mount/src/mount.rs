@@ -177,8 +177,14 @@ impl Mount {
     pub fn start(clerk: Arc<Clerk>, options: MountOptions) -> Result<Self, MountError> {
         let path = mountpoint::prepare(&options.mountpoint)?;
         let flags = mount_flags(&options);
-        let connection = nasd_fuse::mount(&path, &options.source, SUBTYPE, flags, &wanted())
-            .map_err(|refused| explain(&path, refused))?;
+        let connection = nasd_fuse::mount(
+            &path,
+            &options.source,
+            SUBTYPE,
+            flags,
+            &wanted(clerk.has_callbacks()),
+        )
+        .map_err(|refused| explain(&path, refused))?;
         let device = device_of(&path)?;
         let tree = Arc::new(Tree::new(clerk, &options));
         let mount = Mount::serve((path, device), tree, connection, &options, || Ok(()))?;

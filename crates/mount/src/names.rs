@@ -14,9 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nasd_clerk::{Belief, Clerk, FileHandle, NameWatcher};
+use nasd_clerk::{Belief, FileAttributes, FileHandle, NameWatcher};
 use nasd_fuse::{Attributes, Entry};
 
+use crate::attributes::to_kernel;
 use crate::tree::Tree;
 
 /// How long the kernel may believe what a name leads to.
@@ -39,12 +40,19 @@ pub(crate) struct Told {
     belief: Option<Belief>,
     /// Since when it is noted that the kernel knows the name.
     noted: Instant,
+    /// The kernel did not know the file before.
+    is_new: bool,
 }
 
 impl Told {
     /// A file whose name has just been noted.
     pub(crate) fn now(attributes: Attributes, age: Duration, belief: Option<Belief>) -> Told {
-        Told { attributes, age, belief, noted: Instant::now() }
+        Told { attributes, age, belief, noted: Instant::now(), is_new: false }
+    }
+
+    /// The same, of which the kernel may have known nothing before.
+    pub(crate) fn new(self, is_new: bool) -> Told {
+        Told { is_new, ..self }
     }
 
     /// A file that has no name, or none that may be believed.
@@ -52,15 +60,19 @@ impl Told {
         Told::now(attributes, Duration::ZERO, None)
     }
 
-    fn entry(&self, clerk: &Clerk) -> Entry {
+    fn entry(&self, tree: &Tree) -> Entry {
         let is_believed = self.noted.elapsed() < ON_ITS_WAY
-            && self.belief.is_some_and(|belief| clerk.is_believed(&belief));
-        let name_valid = if is_believed { NAME_TTL } else { Duration::ZERO };
+            && self.belief.is_some_and(|belief| tree.clerk.is_believed(&belief));
+        let name_valid = if is_believed { tree.names_valid() } else { Duration::ZERO };
+        // When callbacks on it are broken the kernel can only be told of files that it knows.
+        let is_unknown = self.is_new && tree.clerk.has_callbacks();
+        let attributes_valid =
+            if is_unknown { Duration::ZERO } else { tree.attributes_valid(&self.attributes) };
         Entry {
             node: self.attributes.node,
             generation: 0,
             name_valid,
-            attributes_valid: ATTRIBUTE_TTL.saturating_sub(self.age),
+            attributes_valid: attributes_valid.saturating_sub(self.age),
             attributes: self.attributes,
         }
     }
@@ -86,13 +98,41 @@ impl Tree {
     /// Tells the kernel of a file by its name.
     pub(crate) fn tell_name(&self, told: &Told, tell: impl FnOnce(Entry)) {
         let _passing = self.gate.pass();
-        tell(told.entry(&self.clerk));
+        tell(told.entry(self));
     }
 
     /// Tells the kernel of many files at once: `tell` is given what makes entries of them.
     pub(crate) fn tell_names(&self, tell: impl FnOnce(&dyn Fn(&Told) -> Entry)) {
         let _passing = self.gate.pass();
-        tell(&|told| told.entry(&self.clerk));
+        tell(&|told| told.entry(self));
+    }
+
+    /// How long the kernel may believe names that are believed.
+    fn names_valid(&self) -> Duration {
+        match self.clerk.has_callbacks() && self.has_epochs() {
+            true => self.clerk.names_good_for().saturating_sub(ON_ITS_WAY),
+            false => NAME_TTL,
+        }
+    }
+
+    /// How long the kernel may believe attributes that it is about to be told. It believes no answers to what it had asked for before
+    /// it was told that they are old.
+    pub(crate) fn attributes_valid(&self, told: &Attributes) -> Duration {
+        if !self.clerk.has_callbacks() {
+            return ATTRIBUTE_TTL;
+        }
+        let known = self.inodes.handle(told.node).and_then(|handle| self.clerk.believes(handle));
+        let is_told = |known: &(FileAttributes, Duration)| {
+            let known = to_kernel(told.node, &known.0);
+            Attributes { access_time: told.access_time, ..known } == *told
+        };
+        known.filter(is_told).map_or(Duration::ZERO, |(_, good)| good.saturating_sub(ON_ITS_WAY))
+    }
+
+    /// Whether the kernel can be told that all names are old, without waiting for anybody.
+    fn has_epochs(&self) -> bool {
+        let tell = || self.notifier.get().is_some_and(|told| told.increment_epoch().is_ok());
+        *self.epochs.get_or_init(tell)
     }
 }
 
@@ -145,6 +185,13 @@ impl NameWatcher for Forgetting {
             return;
         };
         tree.gate.settle();
+        if tree.clerk.has_callbacks() && tree.has_epochs() {
+            let told = tree.notifier.get().map(nasd_fuse::Notifier::increment_epoch);
+            if let Some(Err(error)) = told {
+                tracing::warn!(%error, "the kernel keeps old names");
+            }
+            return;
+        }
         let names = tree.inodes.told_within(directories, NAME_TTL + ON_ITS_WAY);
         drop(tree);
         if names.is_empty() {
@@ -162,6 +209,39 @@ impl NameWatcher for Forgetting {
             }
             let woken = self.queue.1.wait_timeout(queue, left);
             queue = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn files_changed(&self, files: Option<&[FileHandle]>) {
+        let (Some(tree), Some(files)) = (self.tree.upgrade(), files) else {
+            // The kernel believes nothing for longer than the clerk may.
+            return;
+        };
+        let Some(notifier) = tree.notifier.get() else {
+            return;
+        };
+        tree.gate.settle();
+        let known: Vec<u64> = files.iter().filter_map(|file| tree.inodes.known(*file)).collect();
+        for ino in &known {
+            // A negative offset is about attributes only: nothing is waited for.
+            let _ = notifier.inval_inode(*ino, -1, 0);
+        }
+        let mapped: Vec<u64> =
+            known.into_iter().filter(|ino| tree.inodes.may_have_pages(*ino)).collect();
+        if !mapped.is_empty() {
+            self.forget_pages_of(&tree, mapped);
+        }
+    }
+}
+
+impl Forgetting {
+    /// The pages of files are to be read anew, also by those who have mapped them. Those who read with read(2) look at the attributes
+    /// first, of which the kernel was told: nobody need wait for this, and it may wait for readers.
+    fn forget_pages_of(&self, tree: &Arc<Tree>, files: Vec<u64>) {
+        let tree = Arc::clone(tree);
+        let forget = move || files.iter().for_each(|ino| tree.forget_pages(*ino, 0, 0));
+        if let Err(error) = thread::Builder::new().name("nasd-pages".into()).spawn(forget) {
+            tracing::warn!(%error, "old pages of mapped files stay");
         }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Tree {
     pub(crate) gate: Gate,
     /// Tells the kernel what it must not believe any more.
     pub(crate) notifier: OnceLock<Notifier>,
+    /// Whether the kernel knows of epochs of names, once it was asked.
+    pub(crate) epochs: OnceLock<bool>,
 }
 
 /// Room in the volume, in blocks of `block_bytes`.
@@ -99,6 +101,7 @@ impl Tree {
             lookers: Lookers::default(),
             gate: Gate::default(),
             notifier: OnceLock::new(),
+            epochs: OnceLock::new(),
         }
     }
 
@@ -176,9 +179,10 @@ impl Tree {
             let now = self.clerk.getattr_now(caller, entry.handle);
             (attributes, age) = (now.map_err(|error| errno(&error))?, Duration::ZERO);
         }
+        let is_new = self.inodes.known(entry.handle).is_none();
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         self.notice(ino, &attributes);
-        Ok(Told::now(self.present(ino, &attributes), age, entry.belief))
+        Ok(Told::now(self.present(ino, &attributes), age, entry.belief).new(is_new))
     }
 
     /// The file of that name; `None` if there is none.

@@ -22,6 +22,7 @@ const RINGS: &[(u32, &[&str])] = &[
             "grep",
             "prefetch",
             "afs",
+            "directory",
         ],
     ),
     (1, &["device", "fuse", "transport"]),

@@ -13,8 +13,8 @@ use crate::backend::Names;
 use crate::wire::{
     Caller, CellStatus, Changed, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended,
     File, FileAccess, FileAttributes, FileHandle, FilePage, FileType, IssuedCapability, ListedFile,
-    ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
-    XattrFlags,
+    ManagerStatus, Name, NewMode, Readable, RenameFlags, Returned, SetFileAttributes,
+    SpaceInformation, Volume, Writable, XattrFlags,
 };
 
 const PARTITION: PartitionId = PartitionId(1);
@@ -718,6 +718,23 @@ impl Names for FakeCell {
             })
             .collect::<Result<_, ClerkError>>()?;
         Ok(DirectoryPage { entries, end })
+    }
+
+    fn get_capability(&self, _: &Caller, _: FileHandle) -> Result<Readable, ClerkError> {
+        Err(ClerkError::Manager(ManagerStatus::NotSupported))
+    }
+
+    fn get_write_capability(
+        &self,
+        _: &Caller,
+        _: FileHandle,
+        _: (u64, u64),
+    ) -> Result<Writable, ClerkError> {
+        Err(ClerkError::Manager(ManagerStatus::NotSupported))
+    }
+
+    fn return_capability(&self, _: &Caller, _: FileHandle, _: u64) -> Result<Returned, ClerkError> {
+        Err(ClerkError::Manager(ManagerStatus::NotSupported))
     }
 
     fn space(&self, _caller: &Caller) -> Result<SpaceInformation, ClerkError> {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use nasd_protocol::range_locks::RangeLocks;
 
 use crate::backend::Sessions;
+use crate::callbacks::Promises;
 use crate::core::Core;
 use crate::names::KnownNames;
 use crate::wire::{FileHandle, LeaseArguments, LockKind};
@@ -28,6 +29,10 @@ pub trait NameWatcher: Send + Sync {
     /// The names in these directories (`None`: all) are not to be believed any more. Whoever changes them waits
     /// until this returns; it should not wait for anything that waits for the file manager.
     fn names_changed(&self, directories: Option<&[FileHandle]>);
+
+    /// What was told of these files (`None`: any) is not to be believed any more, as far as it was to be believed until somebody says so.
+    /// Whoever changes them waits, too.
+    fn files_changed(&self, files: Option<&[FileHandle]>);
 }
 
 /// A file's locks of one kind.
@@ -40,6 +45,7 @@ pub(crate) struct Session {
     client: u64,
     /// What is believed while the session is good.
     known: Arc<KnownNames>,
+    promises: Option<Arc<Promises>>,
     watcher: OnceLock<Arc<dyn NameWatcher>>,
     state: Mutex<State>,
     /// Something in the state has changed.
@@ -85,6 +91,7 @@ impl Session {
             backend,
             client,
             known: Arc::clone(&core.known),
+            promises: core.promises().cloned(),
             watcher: OnceLock::new(),
             state: Mutex::default(),
             changed: Condvar::new(),

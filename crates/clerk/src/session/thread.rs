@@ -69,8 +69,7 @@ impl Session {
     /// Begins the session, or goes on with it at another manager, with all that is held.
     pub(super) fn attach(&self) -> Result<(), ClerkError> {
         // Another manager does not know of leases, and one that has given us up grants them to others.
-        self.known.end_all();
-        self.tell_watcher(None);
+        self.believe_nothing();
         let asked = Instant::now();
         // Nothing is given back meanwhile: what is claimed is what is held in the end.
         let mut state = self.state();
@@ -121,14 +120,14 @@ impl Session {
     /// The manager does not know the session, or not any more.
     fn is_detached(&self) {
         self.state().attached = None;
-        self.known.end_all();
+        self.believe_nothing();
         self.changed.notify_all();
     }
 
     /// Deals with events; of the removed files, those that are open here.
     fn deal_with(&self, events: &[Event], core: &Weak<Core>) -> Vec<FileHandle> {
         let mut open = Vec::new();
-        let mut directories = Vec::new();
+        let (mut directories, mut files) = (Vec::new(), Vec::new());
         let mut state = self.state();
         for event in events {
             match *event {
@@ -145,8 +144,15 @@ impl Session {
                         *count += 1;
                     }
                 }
-                // Nothing is believed by callbacks yet.
-                Event::Broken(..) | Event::Changed(_) => {}
+                Event::Broken(file, version) => {
+                    self.promises.iter().for_each(|all| all.broken(file, version));
+                    files.push(file);
+                }
+                Event::Changed(file) => {
+                    self.promises.iter().for_each(|all| all.changed(file));
+                    self.known.end(file);
+                    files.push(file);
+                }
                 Event::DirectoryChanged(directory) => {
                     self.known.end(directory);
                     directories.push(directory);
@@ -157,10 +163,29 @@ impl Session {
         if !events.is_empty() {
             self.changed.notify_all();
         }
+        // Where there are callbacks, a file may be a directory.
+        directories.extend(&files);
         if !directories.is_empty() {
             self.tell_watcher(Some(&directories));
         }
+        if !files.is_empty()
+            && let Some(watcher) = self.watcher.get()
+        {
+            watcher.files_changed(Some(&files));
+        }
         open
+    }
+
+    /// What was told before may not be so any more.
+    fn believe_nothing(&self) {
+        self.known.end_all();
+        self.tell_watcher(None);
+        if let Some(promises) = &self.promises {
+            promises.lapsed();
+            if let Some(watcher) = self.watcher.get() {
+                watcher.files_changed(None);
+            }
+        }
     }
 
     /// Whoever believes names on the word of this session does so no longer when this returns: those of these

@@ -11,7 +11,7 @@ use nasd_protocol::manager::{FileHandle, FileType};
 use nasd_types::ObjectId;
 use nasd_types::limits::{BLOCK_BYTES, MAX_NAME_BYTES};
 
-use super::{DirectoryBlock, DirectoryError, Entry};
+use super::{DirectoryBlock, DirectoryError, Entry, Listed};
 use crate::journal::Step;
 
 /// Blocks of the largest directory, 4 GiB: block numbers must fit a cookie with room to spare.
@@ -32,7 +32,7 @@ struct Place {
 
 impl Place {
     fn cookie(self) -> u64 {
-        (u64::from(self.block) << 8 | u64::from(self.slot)) + RESERVED_COOKIES + 1
+        nasd_directory::cookie(self.block, self.slot)
     }
 
     /// The first place whose cookie is after `cookie`.
@@ -40,19 +40,6 @@ impl Place {
         let position = cookie.saturating_sub(RESERVED_COOKIES);
         (position >> 8, position as u8)
     }
-}
-
-/// An entry of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Continue after this entry by giving its cookie back. Good as long as the entry lives.
-    pub cookie: u64,
-    /// The name.
-    pub name: Vec<u8>,
-    /// What it names.
-    pub handle: FileHandle,
-    /// The named file's type.
-    pub file_type: FileType,
 }
 
 /// A part of a listing.

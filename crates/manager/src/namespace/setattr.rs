@@ -99,7 +99,7 @@ impl Namespace {
         };
         // Nothing is lost by a power cut that makes a file longer, or as long as it was. A time that was
         // set is kept by who has set it until it is durable, as data are, and the record by the journal.
-        let durable = version.is_some() || cuts;
+        let durable = version.is_some() || cuts || (self.has_callbacks() && modify_time.is_some());
         let attributes =
             self.objects.setattr(file, &set, durable, Wait::Patient).map_err(|error| {
                 self.forget(file);

@@ -181,10 +181,9 @@ impl FileCallbacks {
     /// The file manager has stored, and others may begin to: the version was that.
     pub(super) fn end_store(&mut self, file: FileHandle, version: Version) -> Told {
         self.own.remove(&file);
-        match self.rules.returned(MANAGER, file, version) {
-            Ok(Ok(steps)) => self.take(steps),
-            Ok(Err(NeverGiven)) | Err(_) => Vec::new(),
-        }
+        // As though its time were over: who returns a store is promised something.
+        let steps = self.rules.expired(file, version);
+        self.take(steps)
     }
 
     /// The version of a file, if anything is known of it.

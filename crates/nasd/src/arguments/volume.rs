@@ -31,7 +31,8 @@ pub enum VolumeCommand {
     Create {
         /// Its name: letters, digits, `.`, `_` and `-`.
         name: String,
-        /// What those who share its files may rely on: `nfs`, that what is written is seen by who opens the file then.
+        /// What those who share its files may rely on: with `nfs`, that who opens a file sees what others have closed before;
+        /// with `afs`, that nobody ever sees what was there before it was stored, though all keep what they have read.
         #[arg(long, default_value = "nfs", value_parser = personality())]
         personality: Personality,
         /// How many bytes its files may take altogether: 512M, 10G, or `none` for no limit. Each
@@ -70,5 +71,6 @@ pub enum VolumeCommand {
 }
 
 fn personality() -> impl TypedValueParser<Value = Personality> {
-    PossibleValuesParser::new(["nfs"]).try_map(|text| text.parse::<Personality>())
+    PossibleValuesParser::new(Personality::ALL.map(Personality::name))
+        .try_map(|text| text.parse::<Personality>())
 }

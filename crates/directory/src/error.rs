@@ -25,7 +25,7 @@ pub enum DirectoryError {
         block: u32,
     },
     /// The block's version is not known here.
-    #[error("block {block} has version {version}, this program knows {}", super::block::VERSION)]
+    #[error("block {block} has version {version}, this program knows {}", crate::block::VERSION)]
     UnknownVersion {
         /// Which block.
         block: u32,

@@ -18,9 +18,9 @@ use nasd_protocol::manager::{FileHandle, FileType};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{DriveId, ObjectId, PartitionId};
 
-use super::{DirectoryError, is_valid_name};
 use crate::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::handle;
+use crate::{DirectoryError, is_valid_name};
 
 /// Version of the format.
 pub const VERSION: u16 = 1;
@@ -274,7 +274,7 @@ impl DirectoryBlock {
     }
 
     /// Counts a write of the block.
-    pub(super) fn advance_revision(&mut self) {
+    pub fn advance_revision(&mut self) {
         let revision = u64_at(&self.bytes[..], AT_REVISION).wrapping_add(1);
         put_u64(&mut self.bytes[..], AT_REVISION, revision);
     }

@@ -6,17 +6,17 @@ use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId};
 use crate::bytes::{Cursor, put_u32, put_u64};
 
 /// Bytes of a handle: drive (8), partition (4), object (8), little-endian.
-pub(crate) const HANDLE_BYTES: usize = 20;
+pub const HANDLE_BYTES: usize = 20;
 
 /// Writes a handle at `at`.
-pub(crate) fn put(bytes: &mut [u8], at: usize, handle: FileHandle) {
+pub fn put(bytes: &mut [u8], at: usize, handle: FileHandle) {
     put_u64(bytes, at, handle.drive.0);
     put_u32(bytes, at + 8, handle.partition.0);
     put_u64(bytes, at + 12, handle.object.0);
 }
 
 /// Takes a handle.
-pub(crate) fn take(cursor: &mut Cursor<'_>) -> Option<FileHandle> {
+pub fn take(cursor: &mut Cursor<'_>) -> Option<FileHandle> {
     Some(FileHandle {
         drive: DriveId(cursor.u64()?),
         partition: PartitionId(cursor.u32()?),
@@ -25,12 +25,12 @@ pub(crate) fn take(cursor: &mut Cursor<'_>) -> Option<FileHandle> {
 }
 
 /// The object's name within its drive.
-pub(crate) fn object_name(handle: FileHandle) -> ObjectName {
+pub fn object_name(handle: FileHandle) -> ObjectName {
     ObjectName { partition: handle.partition, object: handle.object }
 }
 
 /// The number of a type.
-pub(crate) fn file_type_to_byte(file_type: FileType) -> u8 {
+pub fn file_type_to_byte(file_type: FileType) -> u8 {
     match file_type {
         FileType::Regular => 1,
         FileType::Directory => 2,
@@ -43,7 +43,7 @@ pub(crate) fn file_type_to_byte(file_type: FileType) -> u8 {
 }
 
 /// The type with that number.
-pub(crate) fn file_type_from_byte(byte: u8) -> Option<FileType> {
+pub fn file_type_from_byte(byte: u8) -> Option<FileType> {
     match byte {
         1 => Some(FileType::Regular),
         2 => Some(FileType::Directory),
@@ -57,7 +57,7 @@ pub(crate) fn file_type_from_byte(byte: u8) -> Option<FileType> {
 }
 
 /// A handle for messages to people: drive, partition and object.
-pub(crate) struct Shown(pub(crate) FileHandle);
+pub struct Shown(pub FileHandle);
 
 impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

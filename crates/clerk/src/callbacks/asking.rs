@@ -1,0 +1,219 @@
+//! How a clerk comes to believe something of a file: it asks for a capability to read, and a callback.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nasd_afs::callbacks::Version;
+use nasd_client::interrupt;
+use nasd_types::Timestamp;
+
+use super::Promises;
+use crate::ClerkError;
+use crate::backend::Names;
+use crate::core::Core;
+use crate::file::FileState;
+use crate::grants::Slot;
+use crate::wire::{Caller, Extended, FileAttributes, FileHandle, ManagerStatus, Readable};
+
+/// So often something is read again, where others store it meanwhile.
+const MOST_READS: usize = 16;
+
+/// Between two looks whether a session has begun anew.
+const SESSION_PAUSE: Duration = Duration::from_millis(20);
+
+impl Core {
+    /// What is believed, where the volume has callbacks.
+    pub(crate) fn promises(&self) -> Option<&Arc<Promises>> {
+        self.promises.get()
+    }
+
+    /// Asks for a callback, and keeps what comes with it.
+    pub(crate) fn ask_capability(&self, slot: &Arc<Slot>) -> Result<Readable, ClerkError> {
+        let asking = self.promises().map(|promises| promises.asking(slot.handle));
+        let told = self.ask_in_session(|names| names.get_capability(&slot.caller, slot.handle))?;
+        if let (Some(promises), Some(asking)) = (self.promises(), asking) {
+            promises.granted(&asking, &told);
+        }
+        slot.install(&told.file, self.protection());
+        Ok(told)
+    }
+
+    /// Whether there is a callback on a directory, got on behalf of the clerk itself.
+    pub(crate) fn is_promised(&self, directory: FileHandle) -> bool {
+        let slot = self.grants.slot(&self.caller, directory);
+        self.ask_capability(&slot).is_ok_and(|told| told.promised)
+    }
+
+    /// Asks the file manager for what only a session is given; again where that has just ended, until it has begun anew.
+    pub(crate) fn ask_in_session<T>(
+        &self,
+        mut ask: impl FnMut(&dyn Names) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        let deadline = self.deadline();
+        loop {
+            match self.ask_names(&mut ask) {
+                Err(ClerkError::Manager(ManagerStatus::NoSession)) if Instant::now() < deadline => {
+                    interrupt::pause(SESSION_PAUSE)?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Whether the caller may write to a file, as far as its mode says; the file manager has the last word when it is stored.
+    pub(crate) fn may_store(&self, caller: &Caller, attributes: &FileAttributes) -> bool {
+        const WRITE: u32 = 0o2;
+        let mode = attributes.mode;
+        let is_in_group = caller.gid == attributes.gid || caller.groups.contains(&attributes.gid);
+        let granted = match () {
+            () if caller.uid == 0 || caller.uid == attributes.uid => return true,
+            () if attributes.extended.has(Extended::ACCESS_ACL) => return true,
+            () if is_in_group => mode >> 3,
+            () => mode,
+        };
+        granted & WRITE != 0
+    }
+
+    /// The answer to a change of a file by this clerk has told its attributes.
+    pub(crate) fn changed_here(&self, handle: FileHandle, attributes: &FileAttributes) {
+        if let Some(promises) = self.promises() {
+            promises.attributes_changed(handle);
+            promises.attributes_told(handle, attributes);
+        }
+    }
+
+    /// Attributes as they are now, own writes in them.
+    pub(crate) fn getattr_promised(
+        &self,
+        promises: &Promises,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<FileAttributes, ClerkError> {
+        let file = self.open_file(handle);
+        let stored =
+            file.as_ref().and_then(|file| file.lock().store.as_ref().map(|s| s.attributes));
+        let attributes = match stored.or(promises.believed(handle).map(|(_, told)| told)) {
+            Some(attributes) => {
+                self.measures.attributes_known.add(1);
+                attributes
+            }
+            None => {
+                self.measures.attributes_asked.add(1);
+                self.ask_capability(&self.grants.slot(caller, handle))?.file.attributes
+            }
+        };
+        Ok(file.map_or(attributes, |file| file.with_own(attributes)))
+    }
+
+    /// The same, if they are known without asking.
+    pub(crate) fn known_attributes(
+        &self,
+        handle: FileHandle,
+        ttl: Duration,
+    ) -> Option<(FileAttributes, Duration)> {
+        match self.promises() {
+            Some(promises) => promises.believed(handle).map(|(_, told)| (told, Duration::ZERO)),
+            None => self.attributes.fresh(handle, ttl),
+        }
+    }
+
+    /// Length and times of a file were changed here.
+    pub(crate) fn expire(&self, handle: FileHandle) {
+        self.attributes.expire(handle);
+        if let Some(promises) = self.promises() {
+            promises.attributes_changed(handle);
+        }
+    }
+
+    /// All attributes of a file were changed here.
+    pub(crate) fn forget(&self, handle: FileHandle) {
+        self.attributes.forget(handle);
+        if let Some(promises) = self.promises() {
+            promises.attributes_changed(handle);
+        }
+    }
+
+    /// The answer to a change of a directory has told its attributes.
+    pub(crate) fn told_directory(&self, handle: FileHandle, attributes: &FileAttributes) {
+        self.attributes.told_directory(handle, attributes);
+        if let Some(promises) = self.promises() {
+            promises.attributes_told(handle, attributes);
+        }
+    }
+}
+
+impl FileState {
+    /// Attributes with what was written here and is not stored yet.
+    fn with_own(&self, mut attributes: FileAttributes) -> FileAttributes {
+        let inner = self.lock();
+        if inner.pending.is_empty() && inner.appending.is_empty() {
+            return attributes;
+        }
+        let end = attributes.size.max(inner.pending.end()) + inner.appending.held_bytes();
+        let written = wall_clock(inner.last_write);
+        attributes.size = end;
+        attributes.modify_time = attributes.modify_time.max(written);
+        attributes.change_time = attributes.change_time.max(written);
+        attributes
+    }
+
+    /// What is read from now on is what the file is now, or was later. Answers the version that is shown; nothing where that needs not be
+    /// looked at again after something was read: nobody else can change the file, or the volume has no callbacks.
+    pub(crate) fn show_current(
+        &self,
+        core: &Core,
+        slot: &Arc<Slot>,
+    ) -> Result<Option<Version>, ClerkError> {
+        let Some(promises) = core.promises() else {
+            return Ok(None);
+        };
+        if self.lock().store.is_some() {
+            return Ok(None);
+        }
+        if let Some(version) = promises.believed_version(self.handle)
+            && self.lock().shown == Some(version)
+        {
+            return Ok(Some(version));
+        }
+        let (version, attributes) = match promises.believed(self.handle) {
+            Some(believed) => believed,
+            None => {
+                let told = core.ask_capability(slot)?;
+                (told.version, told.file.attributes)
+            }
+        };
+        let mut inner = self.lock();
+        if inner.store.is_none() && inner.shown != Some(version) {
+            inner.forget_read();
+            let answers = inner.answers();
+            inner.note_size(attributes.size, answers);
+            inner.shown = Some(version);
+        }
+        Ok(Some(version))
+    }
+
+    /// Reads, and again where somebody else has stored the file meanwhile: what is read is of one version.
+    pub(crate) fn read_current<T>(
+        &self,
+        core: &Core,
+        slot: &Arc<Slot>,
+        mut read: impl FnMut() -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        for _ in 0..MOST_READS {
+            let shown = self.show_current(core, slot)?;
+            let outcome = read();
+            let told = core.promises().and_then(|promises| promises.version(self.handle));
+            if shown.is_none() || told == shown {
+                return outcome;
+            }
+        }
+        read()
+    }
+}
+
+/// A moment on this host's clock.
+fn wall_clock(moment: Instant) -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let then = since.saturating_sub(moment.elapsed());
+    Timestamp::from_parts(then.as_secs(), then.subsec_nanos())
+}

@@ -1,0 +1,13 @@
+//! What a clerk has of a volume of the personality `afs` (`specs/callbacks.md`): it believes what it was told of files while it holds
+//! callbacks on them, and stores what is written here.
+//!
+//! [`Promises`] is what is believed, `asking` how it comes about, `storing` how files are stored.
+
+mod asking;
+mod directories;
+mod promises;
+mod storing;
+
+pub(crate) use directories::Listings;
+pub(crate) use promises::Promises;
+pub(crate) use storing::Store;

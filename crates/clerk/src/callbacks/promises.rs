@@ -1,0 +1,222 @@
+//! What the file manager has promised to tell of changes of, and what was told with that.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nasd_afs::callbacks::{CachedCopy, Era, Version};
+
+use crate::names::KnownNames;
+use crate::wire::{FileAttributes, FileHandle, Readable, Returned};
+
+/// Files of which something is believed at most.
+const MAX_FILES: usize = 1 << 17;
+
+/// Names a question about a file, so that answers that were overtaken are not believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asking {
+    handle: FileHandle,
+    /// Of what was known of the file then.
+    id: u64,
+    era: Era,
+    changes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    id: u64,
+    copy: CachedCopy,
+    /// The version of the last answer, promised or not.
+    version: Option<Version>,
+    /// What was told with the promise, and is so until it ends.
+    attributes: Option<FileAttributes>,
+    /// Changes of the file's attributes by this clerk, of which the file manager does not tell it.
+    changes: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<FileHandle, Held>,
+    next_id: u64,
+}
+
+/// What is believed of all files.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    state: Mutex<State>,
+    /// Knows how long the session is good.
+    names: Arc<KnownNames>,
+}
+
+impl Promises {
+    /// Nothing yet.
+    pub(crate) fn new(names: &Arc<KnownNames>) -> Promises {
+        Promises { state: Mutex::default(), names: Arc::clone(names) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody is about to ask about a file.
+    pub(crate) fn asking(&self, handle: FileHandle) -> Asking {
+        let mut state = self.lock();
+        if state.files.len() >= MAX_FILES && !state.files.contains_key(&handle) {
+            // The file manager tells of them in vain. Answers that are on their way find nothing.
+            state.files.clear();
+        }
+        let State { files, next_id } = &mut *state;
+        let held = files.entry(handle).or_insert_with(|| {
+            *next_id += 1;
+            Held { id: *next_id, ..Held::default() }
+        });
+        Asking { handle, id: held.id, era: held.copy.era(), changes: held.changes }
+    }
+
+    /// The file manager has answered.
+    pub(crate) fn granted(&self, asking: &Asking, told: &Readable) {
+        let mut state = self.lock();
+        let Some(held) = state.held(asking) else {
+            return;
+        };
+        held.version = Some(told.version);
+        if !told.promised {
+            return;
+        }
+        held.copy.granted(asking.era, told.version);
+        held.attributes = (held.copy.promised() == Some(told.version)
+            && held.changes == asking.changes)
+            .then_some(told.file.attributes);
+    }
+
+    /// This clerk is about to store a file: its callback has ended.
+    pub(crate) fn writes(&self, handle: FileHandle) {
+        if let Some(held) = self.lock().files.get_mut(&handle) {
+            held.copy.writes();
+            held.attributes = None;
+        }
+    }
+
+    /// A store under this version is done.
+    pub(crate) fn stored(&self, asking: &Asking, version: Version, told: &Returned) {
+        let mut state = self.lock();
+        let Some(held) = state.held(asking) else {
+            return;
+        };
+        held.version = Some(told.version);
+        held.copy.stored(asking.era, version, told.promised);
+        let is_promised = told.promised && held.copy.promised() == Some(told.version);
+        held.attributes =
+            (is_promised && held.changes == asking.changes).then_some(told.file.attributes);
+    }
+
+    /// The file as it is, if that is believed.
+    pub(crate) fn believed(&self, handle: FileHandle) -> Option<(Version, FileAttributes)> {
+        if !self.names.is_good() {
+            return None;
+        }
+        let state = self.lock();
+        let held = state.files.get(&handle)?;
+        Some((held.copy.promised()?, held.attributes?))
+    }
+
+    /// The version of its contents, if that is believed.
+    pub(crate) fn believed_version(&self, handle: FileHandle) -> Option<Version> {
+        if !self.names.is_good() {
+            return None;
+        }
+        self.lock().files.get(&handle)?.copy.promised()
+    }
+
+    /// How long what is believed may be believed, if nothing is told.
+    pub(crate) fn good_for(&self) -> Duration {
+        self.names.good_for()
+    }
+
+    /// The version that was told last, whether it is believed or not.
+    pub(crate) fn version(&self, handle: FileHandle) -> Option<Version> {
+        self.lock().files.get(&handle)?.version
+    }
+
+    /// The file manager tells that nothing up to this version is so any more.
+    pub(crate) fn broken(&self, handle: FileHandle, version: Version) {
+        if let Some(held) = self.lock().files.get_mut(&handle) {
+            held.copy.broken(version);
+            held.end_if_broken();
+        }
+    }
+
+    /// It tells that attributes of the file, or names in it, are about to change.
+    pub(crate) fn changed(&self, handle: FileHandle) {
+        if let Some(held) = self.lock().files.get_mut(&handle) {
+            held.copy.lapsed();
+            held.end_if_broken();
+        }
+    }
+
+    /// Nothing is promised any more: the session is over, or goes on with another file manager.
+    pub(crate) fn lapsed(&self) {
+        for held in self.lock().files.values_mut() {
+            held.copy.lapsed();
+            held.end_if_broken();
+        }
+    }
+
+    /// This clerk has changed attributes of the file, or names in it, or has tried to: they are to be asked for.
+    pub(crate) fn attributes_changed(&self, handle: FileHandle) {
+        if let Some(held) = self.lock().files.get_mut(&handle) {
+            held.changes += 1;
+            held.attributes = None;
+        }
+    }
+
+    /// The same of files that nobody knows which they are.
+    pub(crate) fn any_attributes_changed(&self) {
+        for held in self.lock().files.values_mut() {
+            held.changes += 1;
+            held.attributes = None;
+        }
+    }
+
+    /// The answer to such a change has told the attributes after it. It may have been overtaken by the answer to a later one.
+    pub(crate) fn attributes_told(&self, handle: FileHandle, told: &FileAttributes) {
+        if let Some(held) = self.lock().files.get_mut(&handle) {
+            let known = held.attributes.as_ref();
+            let is_overtaken = known.is_some_and(|known| {
+                (known.revision, known.change_time) > (told.revision, told.change_time)
+            });
+            if held.copy.promised().is_some() && !is_overtaken {
+                held.attributes = Some(*told);
+            }
+        }
+    }
+
+    /// The file was read here: its access time has moved.
+    pub(crate) fn accessed(&self, handle: FileHandle, time: nasd_types::Timestamp) {
+        if let Some(held) = self.lock().files.get_mut(&handle)
+            && let Some(attributes) = &mut held.attributes
+        {
+            attributes.access_time = attributes.access_time.max(time);
+        }
+    }
+
+    /// How many files are believed something of.
+    pub(crate) fn held(&self) -> usize {
+        let state = self.lock();
+        state.files.values().filter(|held| held.copy.promised().is_some()).count()
+    }
+}
+
+impl State {
+    fn held(&mut self, asking: &Asking) -> Option<&mut Held> {
+        self.files.get_mut(&asking.handle).filter(|held| held.id == asking.id)
+    }
+}
+
+impl Held {
+    fn end_if_broken(&mut self) {
+        if self.copy.promised().is_none() {
+            self.attributes = None;
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! How what was written to a file is stored: nobody else writes or reads meanwhile, and who holds a callback knows when it is done.
+//!
+//! ```text
+//! a capability to store is asked for -> everything is written under it, durably -> it is returned
+//! ```
+//!
+//! Programs write on meanwhile: what they write comes with the next store, apart from what overwrites something that is on its way, which
+//! waits.
+
+use std::sync::Arc;
+
+use nasd_afs::callbacks::Version;
+use nasd_client::interrupt;
+use nasd_types::limits::MAX_OBJECT_BYTES;
+
+use crate::ClerkError;
+use crate::backend::Grant;
+use crate::core::Core;
+use crate::file::FileState;
+use crate::wire::{Caller, FileAttributes, FileHandle, ManagerStatus};
+
+/// A store under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) version: Version,
+    /// By which everything is written.
+    pub(crate) grant: Arc<Grant>,
+    /// As they were when it began.
+    pub(crate) attributes: FileAttributes,
+    /// Only what was written before this number is stored.
+    pub(crate) target: u64,
+}
+
+/// So often a store is begun anew whose time was over before it was returned.
+const MOST_STORES: usize = 64;
+
+impl Core {
+    /// The store of a file that is under way here.
+    pub(crate) fn store_of(&self, handle: FileHandle) -> Option<Store> {
+        self.promises()?;
+        self.open_file(handle)?.lock().store.clone()
+    }
+}
+
+impl FileState {
+    /// Stores everything that was written so far. Returns any failure after the first `errors_before`; it is also kept for each open
+    /// file.
+    pub(crate) fn store(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        errors_before: u64,
+    ) -> Result<(), ClerkError> {
+        let _turn = interrupt::lock(&self.store_turn)?;
+        if !self.lock().is_durable() {
+            let stored = self.begin_store(core).and_then(|()| {
+                let written = self.sync_now(core, errors_before);
+                if written == Err(ClerkError::Interrupted) {
+                    return written;
+                }
+                self.end_store(core)
+            });
+            match stored {
+                Ok(()) => {}
+                Err(ClerkError::Interrupted) => {
+                    // What is begun is to be ended, though nobody waits for it.
+                    self.sync_in_background(core);
+                    return Err(ClerkError::Interrupted);
+                }
+                Err(error) => self.cannot_store(core, &error),
+            }
+        }
+        self.lock().errors.since(errors_before).map_or(Ok(()), Err)
+    }
+
+    /// Does something to the file that others are to be told of, with everything that was written before.
+    pub(crate) fn storing<T>(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        caller: &Arc<Caller>,
+        change: impl FnOnce() -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        if core.promises().is_none() {
+            return change();
+        }
+        let _turn = interrupt::lock(&self.store_turn)?;
+        self.begin_store_as(core, caller)?;
+        let outcome = change();
+        outcome.and_then(|done| self.end_store(core).map(|()| done))
+    }
+
+    fn begin_store(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        let inner = self.lock();
+        let writer = inner.pending.first_writer().or_else(|| inner.appending.first_writer());
+        let Some(caller) = writer.map(|writer| Arc::clone(&writer.0.caller)) else {
+            return Ok(());
+        };
+        drop(inner);
+        self.begin_store_as(core, &caller)
+    }
+
+    fn begin_store_as(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        caller: &Arc<Caller>,
+    ) -> Result<(), ClerkError> {
+        let store = self.ask_to_store(core, caller)?;
+        let mut inner = self.lock();
+        let is_as_shown = inner.shown.is_none_or(|shown| shown + 1 == store.version);
+        if !is_as_shown {
+            // Somebody else has stored since.
+            inner.forget_read();
+        }
+        let answers = inner.answers();
+        inner.note_size(store.attributes.size, answers);
+        inner.store = Some(store);
+        Ok(())
+    }
+
+    fn ask_to_store(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        caller: &Arc<Caller>,
+    ) -> Result<Store, ClerkError> {
+        let inner = self.lock();
+        let end = inner.pending.end_of_all();
+        let target = inner.pending.next_id();
+        drop(inner);
+        if let Some(promises) = core.promises() {
+            promises.writes(self.handle);
+        }
+        let told = core.ask_in_session(|names| {
+            names.get_write_capability(caller, self.handle, (end, MAX_OBJECT_BYTES))
+        })?;
+        let issued = told.file.capability;
+        let grant = Grant::new(Arc::clone(caller), self.handle, issued, core.protection());
+        let attributes = told.file.attributes;
+        Ok(Store { version: told.version, grant: Arc::new(grant), attributes, target })
+    }
+
+    /// The drive does not take the store's capability any more: another one. Where the store was ended all of it is written again.
+    pub(crate) fn store_anew(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        stale: &Arc<Grant>,
+    ) -> Result<Arc<Grant>, ClerkError> {
+        let _turn = interrupt::lock(&self.store_renewal)?;
+        let before = self.lock().store.clone();
+        let before = before.ok_or(ClerkError::Manager(ManagerStatus::Busy))?;
+        if !Arc::ptr_eq(&before.grant, stale) {
+            return Ok(before.grant);
+        }
+        let store = self.ask_to_store(core, &before.grant.caller)?;
+        let mut inner = self.lock();
+        if store.version != before.version {
+            inner.forget_read();
+            inner.pending.requeue_all();
+        }
+        let grant = Arc::clone(&store.grant);
+        inner.store = Some(Store { target: before.target, ..store });
+        Ok(grant)
+    }
+
+    /// Returns the capability, until the file manager has said that the store is done.
+    fn end_store(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        for _ in 0..MOST_STORES {
+            let Some(store) = self.lock().store.clone() else {
+                return Ok(());
+            };
+            let asking = core.promises().map(|promises| promises.asking(self.handle));
+            let version = store.version;
+            let told = core.ask_in_session(|names| {
+                names.return_capability(&store.grant.caller, self.handle, version)
+            });
+            let told = match told {
+                // Others wait for those who wait here: so the file manager is asked again.
+                Err(ClerkError::Manager(ManagerStatus::Busy)) => continue,
+                told => told,
+            };
+            let mut inner = self.lock();
+            inner.store = None;
+            inner.shown = None;
+            let told = told?;
+            if told.promised {
+                inner.shown = Some(told.version);
+            } else {
+                inner.forget_read();
+            }
+            let answers = inner.answers();
+            inner.note_size(told.file.attributes.size, answers);
+            drop(inner);
+            core.grants.install(&store.grant.caller, &told.file, core.protection());
+            if let (Some(promises), Some(asking)) = (core.promises(), asking) {
+                promises.stored(&asking, version, &told);
+            }
+            self.notify();
+            return Ok(());
+        }
+        Err(ClerkError::Manager(ManagerStatus::Busy))
+    }
+
+    /// What was written can't be stored.
+    fn cannot_store(self: &Arc<Self>, core: &Arc<Core>, error: &ClerkError) {
+        let mut inner = self.lock();
+        inner.store = None;
+        inner.shown = None;
+        inner.pending.discard();
+        inner.appending.discard();
+        inner.time.forget();
+        inner.forget_read();
+        self.note_failure(core, &mut inner, error.clone());
+        self.after_answer(core, inner, 0);
+    }
+}
