@@ -27,8 +27,8 @@ pub struct CacheOptions {
     pub directory: Option<PathBuf>,
     /// Most bytes of all its files, each counted in whole blocks of [`BLOCK_BYTES`](crate::BLOCK_BYTES).
     pub disk_bytes: u64,
-    /// Most bytes of contents and notes in memory, with [`ITEM_BYTES`](crate::ITEM_BYTES) for each chunk or note. What the cache knows
-    /// of files (about 250 bytes each, and 130 for each chunk on the disk) and what waits to be written
+    /// Most bytes of contents and notes in memory, with [`ITEM_BYTES`](crate::ITEM_BYTES) for each chunk or note. What the
+    /// cache knows of files (about 1.5 KB for one with a single chunk on the disk) and what waits to be written
     /// ([`QUEUE_BYTES`](crate::QUEUE_BYTES)) comes on top.
     pub memory_bytes: u64,
 }
