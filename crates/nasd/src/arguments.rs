@@ -2,6 +2,7 @@
 
 mod audit;
 mod bulk;
+mod cache;
 mod cap;
 mod check;
 mod component;
@@ -17,6 +18,7 @@ mod volume;
 
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use bulk::{BulkCommand, BulkCopyArguments, BulkPlayArguments, BulkServeArguments};
+pub use cache::{CacheArguments, CacheCommand};
 pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
 pub use component::{AddArguments, DrainArguments, StripingSetArguments};
@@ -212,6 +214,8 @@ pub enum Command {
     /// Serve a directory to the cell, or copy big files, by the bulk service: at the speed of disk and wire.
     #[command(subcommand)]
     Bulk(BulkCommand),
+    /// Show or empty what clients keep on this machine's disk. No volume uses a cache yet.
+    Cache(CacheArguments),
     /// Measure rows beside their limits.
     Bench(BenchArguments),
     /// Print the script that completes this command line in a shell.

@@ -25,7 +25,7 @@ const RINGS: &[(u32, &[&str])] = &[
             "directory",
         ],
     ),
-    (1, &["device", "fuse", "transport"]),
+    (1, &["cache", "device", "fuse", "transport"]),
     (2, &["store", "check"]),
     (3, &["bulk", "drive", "client", "manager", "stripe"]),
     (4, &["clerk"]),

@@ -22,6 +22,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "What is told on standard error or in the log: `debug`, `info`, `warn`, `error`, or a list of \
          part=level.",
     ),
+    ("NASD_CACHE", "Where caches are; else `nasd` in XDG_CACHE_HOME, else ~/.cache/nasd."),
     ("NASD_PASSPHRASE_FILE", "A file with the passphrase of a sealed keyring."),
     (
         "XDG_DATA_HOME",

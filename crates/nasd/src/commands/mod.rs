@@ -5,6 +5,7 @@ mod arranging;
 pub mod audit;
 pub mod bench;
 pub mod bulk;
+pub mod cache;
 pub mod cap;
 pub mod check;
 pub mod demo;
@@ -45,6 +46,7 @@ pub type Outcome = Result<(), Box<dyn Error>>;
 /// # Errors
 /// The command's own.
 pub fn run(arguments: Arguments) -> Outcome {
+    let named = arguments.cell.clone();
     let directory = cell_directory(arguments.cell);
     let json = arguments.json;
     let open = || Cell::open(&directory);
@@ -90,6 +92,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command, dir } => manual::man(&command, dir.as_deref()),
         Command::Bulk(command) => bulk::run(&directory, command, json),
+        Command::Cache(arguments) => cache::run(named.as_deref(), arguments, json),
         Command::Bench(bench) => bench::bench(&bench, json),
         Command::Demo(demo) => demo::demo(&demo),
     }
