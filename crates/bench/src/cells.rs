@@ -99,6 +99,20 @@ impl LocalCell {
         }
     }
 
+    /// Mounts a volume of it, the first one if none is named, until the process is dropped.
+    pub(crate) fn mount(
+        &self,
+        program: &Path,
+        volume: Option<&str>,
+        at: &Path,
+    ) -> Result<Process, BenchError> {
+        std::fs::create_dir_all(at).map_err(BenchError::io("can't make a mount point"))?;
+        let mut mount = Command::new(program);
+        mount.arg("mount").arg(at).arg("--cell").arg(self.path());
+        mount.args(volume.iter().flat_map(|volume| ["--volume", volume]));
+        Ok(Process::start("the mount", &self.directory.join("mount.log"), mount)?)
+    }
+
     /// The drive that serves a device is killed, and its device is where nobody finds it.
     pub(crate) fn lose(&self, device: &Path) -> Result<(), BenchError> {
         let member = member(device)?;

@@ -52,6 +52,23 @@ pub enum BenchError {
     /// The peers that the drive must bear could not be started.
     #[error("no crowd could be made (each of it takes a descriptor): {0}")]
     Crowd(String),
+    /// A crate whose sources are copied and compiled is not there.
+    #[error("the sources of {name} are not where cargo unpacks crates: `cargo fetch` brings them")]
+    MissingSources {
+        /// The crate and its version.
+        name: &'static str,
+    },
+    /// A tree that was copied looks different from what was copied.
+    #[error("the tree is not what was copied: {met}, and not {expected}")]
+    OtherTree {
+        /// What was found.
+        met: String,
+        /// What should be there.
+        expected: String,
+    },
+    /// A row can't be measured with this version, or here.
+    #[error("{0}")]
+    Skipped(String),
     /// Something else of the system failed.
     #[error("{action}: {source}")]
     Io {

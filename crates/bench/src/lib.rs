@@ -4,6 +4,7 @@
 //! value and the limit come from one run on one machine, by turns, and are medians; so their ratio
 //! means something where either number alone would not.
 
+mod andrew;
 mod cells;
 mod crowd;
 mod error;
@@ -14,11 +15,12 @@ mod rows;
 mod sampling;
 mod workload;
 
+pub use andrew::{Contents, Phases, andrew};
 pub use cells::{Cells, Client, Connect};
 pub use crowd::{Crowd, CrowdReport, CrowdSize};
 pub use error::BenchError;
 pub use limits::{disk_read, disk_write, tcp_loopback};
 pub use plot::figures;
-pub use row::{Cpu, Memory, Row};
-pub use rows::{ROW_NAMES, make_objects, measure};
+pub use row::{Cpu, Memory, Part, Row};
+pub use rows::{Measured, ROW_NAMES, Skipped, make_objects, measure};
 pub use workload::{CpuSeconds, Issue, Mint, OpenFilled, PeakMemory, Restart, Target};

@@ -26,6 +26,20 @@ pub struct Row {
     pub cpu: Option<Cpu>,
     /// Share of one processor that a cell's managers took, in rows of whole cells.
     pub manager_cpu: Option<f64>,
+    /// What was measured one after the other, in rows that have such parts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+/// A part of what a row measures, in the row's unit.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Part {
+    /// Its name.
+    pub name: &'static str,
+    /// What it took.
+    pub value: f64,
+    /// What it took of the limit.
+    pub limit: f64,
 }
 
 /// Processor time of the drive's process, in seconds for a GiB of data.
@@ -74,6 +88,7 @@ impl Row {
             memory: None,
             cpu: None,
             manager_cpu: None,
+            parts: Vec::new(),
         }
     }
 
@@ -90,6 +105,7 @@ impl Row {
             memory: None,
             cpu: None,
             manager_cpu: None,
+            parts: Vec::new(),
         }
     }
 }

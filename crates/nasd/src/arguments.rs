@@ -524,6 +524,10 @@ pub struct BenchArguments {
     /// Each drive is as slow as a disk of 7200 turns a minute; the limits are not.
     #[arg(long)]
     pub emulate_disk: bool,
+    /// Run the Andrew benchmark once in this directory, of whichever file system, and print how long each phase took. It
+    /// starts no drive and measures no rows.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["rows", "dir", "emulate_disk", "plot"])]
+    pub andrew: Option<PathBuf>,
     /// Draw the figures of the rows that differ in the number of clients alone into this directory.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! The rows of this version, each with its workload and its limit.
 
 mod aggregate;
+mod andrew;
 mod bulk;
 mod bulk_service;
 mod crowded;
@@ -22,6 +23,7 @@ mod striped;
 pub use objects::make_objects;
 
 use nasd_types::Protection;
+use serde::Serialize;
 
 use crate::workload::Bench;
 use crate::{BenchError, Row, Target};
@@ -160,14 +162,18 @@ const ROWS: &[(&str, Measure)] = &[
     ("many-clients-6", scale::measure),
     ("many-clients-8", scale::measure),
     ("many-clients-10", scale::measure),
+    ("andrew-nfs", andrew::measure),
+    ("andrew-afs", andrew::measure),
+    ("andrew-afs-warm", andrew::warm),
 ];
 
-/// Rows that take a minute and 12 GiB, or need hosts of their own and with them root, are measured only when
+/// Rows that take a minute and 12 GiB, or need a mount or hosts of their own and with them root, are measured only when
 /// they are named.
 fn is_when_named(name: &str) -> bool {
     [
         "open-2m",
         "aggregate-",
+        "andrew-",
         "bulk-",
         "filter-select",
         "filter-local",
@@ -196,6 +202,24 @@ pub const ROW_NAMES: [&str; ROWS.len()] = {
 /// Requests in flight when the object is written.
 const WRITE_DEPTH: usize = 8;
 
+/// A row that can't be measured with this version, or on this machine.
+#[derive(Debug, Clone, Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub name: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// What came of the rows that were asked for.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Those that were measured.
+    pub rows: Vec<Row>,
+    /// The others.
+    pub skipped: Vec<Skipped>,
+}
+
 /// Measures the named rows, or all but those that take long, giving each to `report` when it is done.
 ///
 /// # Errors
@@ -204,8 +228,8 @@ const WRITE_DEPTH: usize = 8;
 pub fn measure(
     target: &Target,
     names: &[String],
-    mut report: impl FnMut(&Row),
-) -> Result<Vec<Row>, BenchError> {
+    mut report: impl FnMut(Result<&Row, &Skipped>),
+) -> Result<Measured, BenchError> {
     let unknown = names.iter().find(|name| !ROW_NAMES.contains(&name.as_str()));
     if let Some(name) = unknown {
         return Err(BenchError::NoSuchRow { name: name.clone(), known: ROW_NAMES.join(" ") });
@@ -213,18 +237,27 @@ pub fn measure(
     let bench = Bench::new(target);
     // The object exists in full, and in the cache, whichever rows are asked for.
     bench.write_object(Protection::INTEGRITY_ARGS, WRITE_DEPTH)?;
-    let mut rows = Vec::new();
+    let mut measured = Measured::default();
     for (name, row) in ROWS {
         let is_named = names.iter().any(|wanted| wanted == name);
         if is_named || (names.is_empty() && !is_when_named(name)) {
             (target.peak_memory)();
-            let mut row = row(&bench, name)?;
+            let mut row = match row(&bench, name) {
+                Ok(row) => row,
+                Err(BenchError::Skipped(reason)) => {
+                    let skipped = Skipped { name: (*name).to_owned(), reason };
+                    report(Err(&skipped));
+                    measured.skipped.push(skipped);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             // Files of a directory are served by a process of their own.
             row.memory =
                 (target.peak_memory)().filter(|_| !name.starts_with(bulk_service::OF_A_DIRECTORY));
-            report(&row);
-            rows.push(row);
+            report(Ok(&row));
+            measured.rows.push(row);
         }
     }
-    Ok(rows)
+    Ok(measured)
 }

@@ -5,7 +5,9 @@ mod filled;
 use super::Outcome;
 use crate::arguments::BenchArguments;
 use crate::supervisor::{MemberSpec, StartError, Supervisor};
-use nasd_bench::{Cells, Client, Cpu, Memory, Row, Target, measure};
+use nasd_bench::{
+    Cells, Client, Contents, Cpu, Measured, Memory, Part, Row, Skipped, Target, measure,
+};
 use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_cell::session;
 use nasd_cell::{Cell, DriveKeys};
@@ -38,6 +40,9 @@ const CLOCK_TICKS_A_SECOND: f64 = 100.0;
 /// # Errors
 /// An unknown row, a missing program, no room for the device file or the figures, or a failed request.
 pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
+    if let Some(directory) = &arguments.andrew {
+        return andrew(directory, json);
+    }
     if let Some(directory) = &arguments.plot {
         // Rows take minutes.
         std::fs::create_dir_all(directory)
@@ -55,13 +60,18 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
             "row", "value", "limit", "ratio", "memory", "unit"
         );
     }
-    let rows = measure(&target, &arguments.rows, |row| {
-        if !json {
-            print_row(row);
-        }
-    })?;
+    let Measured { rows, skipped } =
+        measure(&target, &arguments.rows, |measured| match measured {
+            Ok(row) if !json => print_row(row),
+            Err(Skipped { name, reason }) if !json => println!("{name:<25}skipped: {reason}"),
+            _ => {}
+        })?;
     if json {
-        println!("{}", serde_json::json!({ "rows": rows }));
+        let mut told = serde_json::json!({ "rows": rows });
+        if !skipped.is_empty() {
+            told["skipped"] = serde_json::json!(skipped);
+        }
+        println!("{told}");
     }
     if let Some(directory) = &arguments.plot {
         for (name, figure) in nasd_bench::figures(&rows) {
@@ -74,7 +84,7 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
 }
 
 fn print_row(row: &Row) {
-    let Row { name, value, limit, ratio, unit, limit_name, memory, cpu, manager_cpu } = row;
+    let Row { name, value, limit, ratio, unit, limit_name, memory, cpu, manager_cpu, parts } = row;
     // Times need their decimals.
     let decimals = if unit.ends_with('s') && !unit.ends_with("/s") { 2 } else { 0 };
     let or_dash = |number: &Option<f64>, decimals: usize| match number {
@@ -90,6 +100,29 @@ fn print_row(row: &Row) {
     let managers = manager_cpu
         .map_or(String::new(), |share| format!("; managers {:.1} % of a processor", 100.0 * share));
     println!("{name:<25}{numbers}  {unit:<6}{limit_name}{cpu}{managers}");
+    for Part { name, value, limit } in parts {
+        // Parts of a second have parts of milliseconds.
+        println!("    {name:<21}{value:>10.4}{limit:>10.4}{:>8.2}", value / limit);
+    }
+}
+
+/// Runs the Andrew benchmark once, and prints its phases.
+fn andrew(directory: &Path, json: bool) -> Outcome {
+    let (tree, phases) = nasd_bench::andrew(directory)?;
+    if json {
+        let (total, warm) = (phases.total(), phases.warm());
+        let told =
+            serde_json::json!({ "tree": tree, "seconds": phases, "total": total, "warm": warm });
+        println!("{told}");
+        return Ok(());
+    }
+    let Contents { directories, files, bytes, .. } = tree;
+    println!("{files} files, {directories} directories, {:.1} MB", bytes as f64 / 1e6);
+    for (name, seconds) in phases.named() {
+        println!("{name:<12}{seconds:>9.4} s");
+    }
+    println!("{:<12}{:>9.4} s, of phases 1 to 5", "total", phases.total());
+    Ok(())
 }
 
 /// A directory that is removed at the end.
