@@ -93,7 +93,7 @@ impl FileState {
         if !self.has_appends.load(Ordering::Acquire) {
             return Ok(());
         }
-        let target = self.lock().appending.next();
+        let target = self.lock().appended_before();
         self.commit_before(core, target)
     }
 

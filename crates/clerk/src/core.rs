@@ -211,7 +211,8 @@ impl Core {
     pub(crate) fn set_volume(&self, volume: &Volume) {
         self.protection.store(volume.protection.bits(), Ordering::Relaxed);
         if volume.personality == Personality::Afs {
-            self.promises.get_or_init(|| Arc::new(Promises::new(&self.known)));
+            let cache = &self.settings.cache;
+            self.promises.get_or_init(|| Arc::new(Promises::new(&self.known, cache, volume)));
         }
         self.objects.set_volume(volume);
     }
@@ -350,7 +351,9 @@ impl Core {
                     let fresh = self.fresh_grant(slot, &grant, purpose, deadline)?;
                     // The same again is no use. Another one may have been revoked meanwhile too:
                     // several changes of owner and mode come close together.
-                    if renewals > 0 && fresh.issued == grant.issued {
+                    // Where there are callbacks it may be good now: a drive that was started anew was told its version again.
+                    let is_same = fresh.issued == grant.issued && self.promises().is_none();
+                    if renewals > 0 && is_same {
                         return Err(error);
                     }
                     grant = fresh;

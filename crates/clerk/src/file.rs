@@ -86,6 +86,8 @@ pub(crate) struct Inner {
     doomed: bool,
     /// The store under way, where the volume has callbacks.
     pub(crate) store: Option<Store>,
+    /// What was written before this number is stored, or about to be.
+    pub(crate) target: Option<u64>,
     /// The version that what was read is of.
     pub(crate) shown: Option<u64>,
     /// Who may read and write the file past this clerk.
@@ -232,10 +234,20 @@ impl Inner {
         }
     }
 
+    /// What was written before this number is to be with the drive: everything, or what is being stored.
+    fn sent_before(&self) -> u64 {
+        self.store.as_ref().map_or(self.pending.next_id(), |store| store.target)
+    }
+
+    /// The same of what was appended.
+    pub(crate) fn appended_before(&self) -> u64 {
+        self.store.as_ref().map_or(self.appending.next(), |store| store.appends)
+    }
+
     /// Whether bytes of `range` are on their way, so that nothing can take their place now.
     fn is_being_sent(&self, range: ByteRange) -> bool {
-        let is_stored = |store: &Store| self.pending.has_unsent_of(range, store.target);
-        self.pending.is_in_flight(range) || self.store.as_ref().is_some_and(is_stored)
+        let is_stored = |target: u64| self.pending.has_unsent_of(range, target);
+        self.pending.is_in_flight(range) || self.target.is_some_and(is_stored)
     }
 
     /// Who wrote last.
@@ -283,6 +295,7 @@ impl FileState {
             gate: false,
             doomed: false,
             store: None,
+            target: None,
             shown: None,
             bulk: BulkUses::default(),
             write_through: false,
@@ -553,7 +566,7 @@ impl FileState {
         if !inner.pending.has_unacknowledged_before(u64::MAX) {
             return Ok(());
         }
-        let target = inner.pending.next_id();
+        let target = inner.sent_before();
         let sealed = inner.pending.seal();
         drop(inner);
         self.submit_sends(core, sealed.saturating_sub(1));
@@ -598,7 +611,7 @@ impl FileState {
     ) -> Result<(), ClerkError> {
         self.commit_appends_now(core)?;
         let mut inner = self.lock();
-        let target = inner.pending.next_id();
+        let target = inner.sent_before();
         let sealed = inner.pending.seal();
         drop(inner);
         // The caller sends one, and the last one is sent as the flush.

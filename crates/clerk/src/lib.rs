@@ -75,6 +75,6 @@ pub use remote::{ClerkOptions, RemoteDrives};
 pub use scan_rows::ScanRows;
 pub use scanning::{FileScan, FileScanError, ScanOptions, Scanned, Work};
 pub use session::{LockRequest, NameWatcher};
-pub use settings::{Route, Settings};
+pub use settings::{CacheSettings, Route, Settings};
 pub use walk::{Walk, WalkItem};
 pub use wire::*;

@@ -57,6 +57,13 @@ pub(crate) struct Reader {
     pub(crate) stream: Mutex<Stream>,
 }
 
+impl Reader {
+    /// Whether he goes on with this range where he was.
+    pub(crate) fn continues(&self, range: ByteRange) -> bool {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner).continues(range)
+    }
+}
+
 /// A file that somebody has open. Any number of threads may use it.
 ///
 /// Dropping it without `close` loses no data: what was written is flushed in the background; but

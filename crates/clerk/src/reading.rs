@@ -66,13 +66,8 @@ impl Plan {
         Own { overlay, end: self.pending_end, hides_since: self.hides_since }
     }
 
-    /// So many bytes of a range were read; those that are lacking are behind the end of the file.
     fn tell_watchers(&self, handle: FileHandle, range: ByteRange, filled: usize) {
-        let is_at_end = (filled as u64) < range.length;
-        let end = if is_at_end { u64::MAX } else { range.end() };
-        for watcher in self.watchers.iter().filter_map(Weak::upgrade) {
-            watcher.note_read(handle, ByteRange::new(range.offset, end - range.offset));
-        }
+        tell_watchers(&self.watchers, handle, range, filled);
     }
 }
 
@@ -88,7 +83,13 @@ impl FileState {
         use_data: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ClerkError> {
         self.commit_appends(core)?;
-        self.show_current(core, &reader.slot)?;
+        if core.promises().is_some() {
+            if scratch.len() < range.length as usize {
+                scratch.resize(range.length as usize, 0);
+            }
+            let filled = self.read_promised(core, reader, range, scratch)?;
+            return Ok(use_data(&scratch[..filled]));
+        }
         let plan = self.plan(core, reader, range);
         self.submit_fetches(core, reader, &plan.fetches);
         if let Some(slice) = &plan.whole {
@@ -102,7 +103,7 @@ impl FileState {
         if scratch.len() < length {
             scratch.resize(length, 0);
         }
-        let filled = self.assemble_current(core, reader, &plan, range, &mut scratch[..length])?;
+        let filled = self.assemble(core, reader, &plan, range, &mut scratch[..length])?;
         core.measures.read.add(filled as u64);
         plan.tell_watchers(self.handle, range, filled);
         Ok(use_data(&scratch[..filled]))
@@ -119,7 +120,9 @@ impl FileState {
         let range = ByteRange::new(offset, into.len() as u64);
         let into = &mut into[..range.length as usize];
         self.commit_appends(core)?;
-        self.show_current(core, &reader.slot)?;
+        if core.promises().is_some() {
+            return self.read_promised(core, reader, range, into);
+        }
         let plan = self.plan(core, reader, range);
         self.submit_fetches(core, reader, &plan.fetches);
         if let Some(slice) = &plan.whole {
@@ -130,7 +133,7 @@ impl FileState {
             plan.tell_watchers(self.handle, range, filled);
             return Ok(filled);
         }
-        let filled = self.assemble_current(core, reader, &plan, range, into)?;
+        let filled = self.assemble(core, reader, &plan, range, into)?;
         core.measures.read.add(filled as u64);
         plan.tell_watchers(self.handle, range, filled);
         Ok(filled)
@@ -235,19 +238,43 @@ impl FileState {
         }
     }
 
-    /// Puts the answer together, of one version of the file where there are callbacks. Returns its length.
-    fn assemble_current(
+    /// Reads where there are callbacks: from what is kept, or else from the drive, what is of one version.
+    fn read_promised(
         self: &Arc<Self>,
         core: &Arc<Core>,
         reader: &Reader,
-        plan: &Plan,
         range: ByteRange,
         into: &mut [u8],
     ) -> Result<usize, ClerkError> {
-        if core.promises().is_none() {
-            return self.assemble(core, reader, plan, range, into);
+        let into = &mut into[..range.length as usize];
+        let filled = match self.read_cached(core, reader, range, into)? {
+            Some(filled) => filled,
+            None => self.read_current(core, &reader.slot, || {
+                self.read_at_drive(core, reader, range, into)
+            })?,
+        };
+        core.measures.read.add(filled as u64);
+        let watchers = self.lock().watchers.clone();
+        tell_watchers(&watchers, self.handle, range, filled);
+        Ok(filled)
+    }
+
+    /// Reads from the drive, and from what was read of it ahead, with what was written here over it.
+    pub(crate) fn read_at_drive(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        reader: &Reader,
+        range: ByteRange,
+        into: &mut [u8],
+    ) -> Result<usize, ClerkError> {
+        let plan = self.plan(core, reader, range);
+        self.submit_fetches(core, reader, &plan.fetches);
+        if let Some(slice) = &plan.whole {
+            let filled = slice.data().len();
+            into[..filled].copy_from_slice(slice.data());
+            return Ok(filled);
         }
-        self.read_current(core, &reader.slot, || self.assemble(core, reader, plan, range, into))
+        self.assemble(core, reader, &plan, range, into)
     }
 
     /// Puts the answer together. Returns its length.
@@ -364,6 +391,20 @@ impl FileState {
             }
         }
         Ok(filled)
+    }
+}
+
+/// So many bytes of a range were read; those that are lacking are behind the end of the file.
+fn tell_watchers(
+    watchers: &[Weak<HintStream>],
+    handle: FileHandle,
+    range: ByteRange,
+    filled: usize,
+) {
+    let is_at_end = (filled as u64) < range.length;
+    let end = if is_at_end { u64::MAX } else { range.end() };
+    for watcher in watchers.iter().filter_map(Weak::upgrade) {
+        watcher.note_read(handle, ByteRange::new(range.offset, end - range.offset));
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a clerk behaves: limits and times, with their defaults.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The way that data of files go.
@@ -36,6 +37,25 @@ pub struct Settings {
     /// Whether to have a session with the manager: for locks between clients, and so that files
     /// that others remove stay while they are open here. Short commands need none.
     pub session: bool,
+    /// What is kept of files' contents where the volume has callbacks.
+    pub cache: CacheSettings,
+}
+
+/// How much is kept of files' contents, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Where on this machine's disk; nowhere, if nothing is said.
+    pub directory: Option<PathBuf>,
+    /// Most bytes there.
+    pub disk_bytes: u64,
+    /// Most bytes in memory.
+    pub memory_bytes: u64,
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        CacheSettings { directory: None, disk_bytes: 0, memory_bytes: 64 << 20 }
+    }
 }
 
 impl Default for Settings {
@@ -50,6 +70,7 @@ impl Default for Settings {
             requests_per_drive: 4,
             read_to_scan_bytes: 16 << 10,
             session: true,
+            cache: CacheSettings::default(),
         }
     }
 }

@@ -72,7 +72,8 @@ impl Stream {
         Advice { restart: false, fetch }
     }
 
-    fn continues(&self, range: ByteRange) -> bool {
+    /// Whether a read of this range goes on where the last one has ended, or begins at the start of the file.
+    pub(crate) fn continues(&self, range: ByteRange) -> bool {
         if self.window == 0 {
             // The very start of a file counts as the second read of a stream.
             return range.offset == self.next;

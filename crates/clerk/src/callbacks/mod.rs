@@ -1,9 +1,10 @@
 //! What a clerk has of a volume of the personality `afs` (`specs/callbacks.md`): it believes what it was told of files while it holds
 //! callbacks on them, and stores what is written here.
 //!
-//! [`Promises`] is what is believed, `asking` how it comes about, `storing` how files are stored.
+//! [`Promises`] is what is believed, `asking` how it comes about, `storing` how files are stored, `cached` what is kept of their contents.
 
 mod asking;
+mod cached;
 mod directories;
 mod promises;
 mod storing;

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nasd_afs::callbacks::{CachedCopy, Era, Version};
+use nasd_cache::Cache;
 
+use super::cached;
 use crate::names::KnownNames;
-use crate::wire::{FileAttributes, FileHandle, Readable, Returned};
+use crate::settings::CacheSettings;
+use crate::wire::{FileAttributes, FileHandle, Readable, Returned, Volume};
 
 /// Files of which something is believed at most.
 const MAX_FILES: usize = 1 << 17;
@@ -46,12 +49,24 @@ pub(crate) struct Promises {
     state: Mutex<State>,
     /// Knows how long the session is good.
     names: Arc<KnownNames>,
+    /// What is kept of files' contents.
+    cache: Option<Arc<Cache>>,
 }
 
 impl Promises {
-    /// Nothing yet.
-    pub(crate) fn new(names: &Arc<KnownNames>) -> Promises {
-        Promises { state: Mutex::default(), names: Arc::clone(names) }
+    /// Nothing yet; of a volume whose contents are cached by these settings.
+    pub(crate) fn new(
+        names: &Arc<KnownNames>,
+        settings: &CacheSettings,
+        volume: &Volume,
+    ) -> Promises {
+        let cache = cached::open(settings, volume);
+        Promises { state: Mutex::default(), names: Arc::clone(names), cache }
+    }
+
+    /// What is kept of files' contents.
+    pub(crate) const fn cache(&self) -> Option<&Arc<Cache>> {
+        self.cache.as_ref()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -13,6 +13,7 @@ use nasd_afs::callbacks::Version;
 use nasd_client::interrupt;
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
+use super::cached::Stored;
 use crate::ClerkError;
 use crate::backend::Grant;
 use crate::core::Core;
@@ -29,6 +30,12 @@ pub(crate) struct Store {
     pub(crate) attributes: FileAttributes,
     /// Only what was written before this number is stored.
     pub(crate) target: u64,
+    /// And only what was appended before this one.
+    pub(crate) appends: u64,
+    /// The version that was shown before.
+    before: Option<Version>,
+    /// What is new in the file when it is done, to be kept.
+    stored: Option<Arc<Stored>>,
 }
 
 /// So often a store is begun anew whose time was over before it was returned.
@@ -84,8 +91,13 @@ impl FileState {
         }
         let _turn = interrupt::lock(&self.store_turn)?;
         self.begin_store_as(core, caller)?;
+        // Nobody knows here what the file has then.
+        if let Some(store) = &mut self.lock().store {
+            (store.before, store.stored) = (None, None);
+        }
         let outcome = change();
-        outcome.and_then(|done| self.end_store(core).map(|()| done))
+        let ended = self.end_store(core);
+        outcome.and_then(|done| ended.map(|()| done))
     }
 
     fn begin_store(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
@@ -103,8 +115,18 @@ impl FileState {
         core: &Arc<Core>,
         caller: &Arc<Caller>,
     ) -> Result<(), ClerkError> {
-        let store = self.ask_to_store(core, caller)?;
+        let asked = self.ask_to_store(core, caller);
         let mut inner = self.lock();
+        let store = match asked {
+            Ok(store) => store,
+            Err(error) => {
+                if error != ClerkError::Interrupted {
+                    inner.target = None;
+                    self.notify();
+                }
+                return Err(error);
+            }
+        };
         let is_as_shown = inner.shown.is_none_or(|shown| shown + 1 == store.version);
         if !is_as_shown {
             // Somebody else has stored since.
@@ -121,9 +143,16 @@ impl FileState {
         core: &Arc<Core>,
         caller: &Arc<Caller>,
     ) -> Result<Store, ClerkError> {
-        let inner = self.lock();
+        let mut inner = self.lock();
+        inner.pending.seal();
         let end = inner.pending.end_of_all();
-        let target = inner.pending.next_id();
+        // Whoever was interrupted may have begun with less than there is now.
+        let (target, stored) = match inner.target {
+            Some(target) => (target, None),
+            None => (inner.pending.next_id(), inner.to_be_kept().map(Arc::new)),
+        };
+        inner.target = Some(target);
+        let (before, appends) = (inner.shown, inner.appending.next());
         drop(inner);
         if let Some(promises) = core.promises() {
             promises.writes(self.handle);
@@ -134,7 +163,15 @@ impl FileState {
         let issued = told.file.capability;
         let grant = Grant::new(Arc::clone(caller), self.handle, issued, core.protection());
         let attributes = told.file.attributes;
-        Ok(Store { version: told.version, grant: Arc::new(grant), attributes, target })
+        Ok(Store {
+            version: told.version,
+            grant: Arc::new(grant),
+            attributes,
+            target,
+            appends,
+            before,
+            stored,
+        })
     }
 
     /// The drive does not take the store's capability any more: another one. Where the store was ended all of it is written again.
@@ -156,7 +193,8 @@ impl FileState {
             inner.pending.requeue_all();
         }
         let grant = Arc::clone(&store.grant);
-        inner.store = Some(Store { target: before.target, ..store });
+        let Store { appends, stored, .. } = before;
+        inner.store = Some(Store { before: None, appends, stored, ..store });
         Ok(grant)
     }
 
@@ -177,8 +215,7 @@ impl FileState {
                 told => told,
             };
             let mut inner = self.lock();
-            inner.store = None;
-            inner.shown = None;
+            (inner.store, inner.target, inner.shown) = (None, None, None);
             let told = told?;
             if told.promised {
                 inner.shown = Some(told.version);
@@ -191,6 +228,10 @@ impl FileState {
             core.grants.install(&store.grant.caller, &told.file, core.protection());
             if let (Some(promises), Some(asking)) = (core.promises(), asking) {
                 promises.stored(&asking, version, &told);
+                if let Some(cache) = promises.cache().filter(|_| told.promised) {
+                    let now = (store.before, told.version, told.file.attributes.size);
+                    self.keep_stored(cache, store.stored.as_deref(), now);
+                }
             }
             self.notify();
             return Ok(());
@@ -201,8 +242,7 @@ impl FileState {
     /// What was written can't be stored.
     fn cannot_store(self: &Arc<Self>, core: &Arc<Core>, error: &ClerkError) {
         let mut inner = self.lock();
-        inner.store = None;
-        inner.shown = None;
+        (inner.store, inner.target, inner.shown) = (None, None, None);
         inner.pending.discard();
         inner.appending.discard();
         inner.time.forget();
