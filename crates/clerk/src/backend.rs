@@ -204,8 +204,14 @@ pub trait Names: Send + Sync + 'static {
         dir: FileHandle,
         cookie: u64,
     ) -> Result<FilePage, ClerkError>;
-    /// A file's attributes, a capability to read it, and a callback.
-    fn get_capability(&self, caller: &Caller, file: FileHandle) -> Result<Readable, ClerkError>;
+    /// A file's attributes, a capability to read it, and a callback; of a directory of which the `contents` are to be read, those are in its
+    /// object then.
+    fn get_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        contents: bool,
+    ) -> Result<Readable, ClerkError>;
     /// A capability to store a file: its region ends at the first number at least, and best at the second.
     fn get_write_capability(
         &self,

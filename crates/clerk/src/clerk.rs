@@ -440,6 +440,7 @@ impl Clerk {
         let mode = mode.into();
         let made = self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))?;
         self.core.known.made(caller, made.handle);
+        self.believe_empty(caller, made.handle);
         Ok(made)
     }
 
@@ -484,7 +485,8 @@ impl Clerk {
         ask: impl FnMut(&dyn Names) -> Result<Changed<File>, ClerkError>,
     ) -> Result<Entry, ClerkError> {
         let asking = self.core.known.changing(dir);
-        let asked = Instant::now();
+        let (asked, promises) = (Instant::now(), self.core.promises());
+        let ends = promises.map_or(0, |promises| promises.ends());
         let made = self.ask(ask);
         let now = made.as_ref().ok().map(|file| Some(file.handle));
         self.core.known.changed(&asking, &[(name, now)]);
@@ -492,6 +494,9 @@ impl Clerk {
         let made = made?;
         self.learn_directories(&made);
         self.core.changed_here(made.reply.handle, &made.reply.attributes);
+        if let (Some(promises), Some(version)) = (promises, made.promised) {
+            promises.made(ends, made.reply.handle, (version, &made.reply.attributes));
+        }
         let entry = Entry { asked, ..self.learn(caller, &made.reply, Instant::now()) };
         Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
     }

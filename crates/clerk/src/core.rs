@@ -536,14 +536,16 @@ impl Core {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
-        if let Some(promises) = self.promises() {
-            return self.getattr_promised(promises, caller, handle);
+        if let Some(promises) = self.promises()
+            && let Some((_, known)) = promises.believed(handle)
+        {
+            return Ok(known);
         }
         if let Some(known) = self.attributes.standing(handle, self.settings.attribute_ttl) {
             return Ok(known);
         }
         let told = self.getattr_from_servers(caller, handle, Duration::ZERO);
-        if self.open_file(handle).is_some() {
+        if self.promises().is_none() && self.open_file(handle).is_some() {
             // What is written here and not sent is not in the length that was told.
             self.attributes.expire(handle);
         }

@@ -373,8 +373,13 @@ impl Names for RemoteNames {
         Ok(self.client.readdirplus(caller, dir, cookie, u32::MAX)?)
     }
 
-    fn get_capability(&self, caller: &Caller, file: FileHandle) -> Result<Readable, ClerkError> {
-        let asked = GetcapArguments { file, client: self.client.number() };
+    fn get_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        contents: bool,
+    ) -> Result<Readable, ClerkError> {
+        let asked = GetcapArguments { file, client: self.client.number(), contents };
         Ok(self.client.get_capability(caller, &asked)?)
     }
 

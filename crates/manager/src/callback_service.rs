@@ -47,7 +47,7 @@ impl CallbacksOf<'_> {
     /// A capability to read, and a callback.
     pub(crate) fn get_capability(&self, arguments: &GetcapArguments) -> Outcome<Readable> {
         self.require_callbacks()?;
-        let GetcapArguments { file, client } = *arguments;
+        let GetcapArguments { file, client, contents } = *arguments;
         for _ in 0..ATTEMPTS {
             let may_read = |all: &mut Sessions, now| all.may_read(client, self.member, file, now);
             let (version, promised) = match self.turn(may_read)? {
@@ -55,7 +55,7 @@ impl CallbacksOf<'_> {
                 Reading::Unpromised(version) => (version, false),
                 Reading::Wait => continue,
             };
-            match self.names.look_under(self.caller, file, version)? {
+            match self.names.look_under(self.caller, file, version, contents)? {
                 Look::Now(file) => return Ok(Readable { file: *file, version, promised }),
                 Look::Elsewhere(at) => self.catch_up(file, at, version)?,
             }
@@ -104,7 +104,7 @@ impl CallbacksOf<'_> {
             self.hub.with(|all, _| all.end_return(client, file, version));
         }
         let (promised, next) = (outcome?, version.saturating_add(1));
-        match self.names.look_under(self.caller, file, next)? {
+        match self.names.look_under(self.caller, file, next, false)? {
             Look::Now(file) => Ok(Returned { file: *file, version: next, promised }),
             // Somebody has begun to store since, or the drive has to be told again: what was promised is worth nothing by now.
             Look::Elsewhere(version) => {

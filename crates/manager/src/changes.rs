@@ -3,8 +3,8 @@
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Change, Changed, Create, FileHandle, Link, MAX_TOLD, ManagerStatus, Mkdir, Mknod, Numbered,
-    Procedure, Removexattr, Rename, Rmdir, SetFileAttributes, Setattr, Setxattr, Symlink, Tmpfile,
+    Change, Changed, Create, File, FileHandle, Link, MAX_TOLD, ManagerStatus, Mkdir, Mknod,
+    Numbered, Procedure, Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, Tmpfile,
     ToldDirectory, Unlink,
 };
 use nasd_rpc::AcceptStatus;
@@ -36,6 +36,24 @@ pub(crate) const fn is_change(procedure: Procedure) -> bool {
     )
 }
 
+/// What a change answers: a file that was made, or nothing.
+pub(crate) trait Made {
+    /// Which file.
+    fn made(&self) -> Option<FileHandle>;
+}
+
+impl Made for () {
+    fn made(&self) -> Option<FileHandle> {
+        None
+    }
+}
+
+impl Made for File {
+    fn made(&self) -> Option<FileHandle> {
+        Some(self.handle)
+    }
+}
+
 /// The changes that somebody asks for.
 pub(crate) struct Changes<'a> {
     names: &'a Namespace,
@@ -58,8 +76,15 @@ impl<'a> Changes<'a> {
         let names = self.names;
         match procedure {
             Procedure::Setattr => self.once::<Setattr>(arguments, |caller, set| {
-                let set_it = || names.setattr(caller, set.file, &set.changes);
-                self.storing(set.file, is_store(&set.changes), set_it)
+                let set_it = |caller: &Caller| names.setattr(caller, set.file, &set.changes);
+                match set_it(caller) {
+                    // Others may read less by it, or something else.
+                    Err(ManagerStatus::Busy) if names.has_callbacks() => {
+                        let caller = Caller { stores: true, ..caller.clone() };
+                        self.storing(set.file, true, || set_it(&caller))
+                    }
+                    outcome => outcome,
+                }
             }),
             Procedure::Create => self.once_named::<Create, _>(arguments, |caller, new| {
                 let name = new.name.as_bytes();
@@ -115,13 +140,14 @@ impl<'a> Changes<'a> {
         self.answer::<Op>(arguments, |caller, arguments, _| operation(caller, arguments))
     }
 
-    /// Changes names, and tells of their directories.
-    fn once_named<Op: Change<Reply = Changed<R>>, R>(
+    /// Changes names, and tells of their directories, and of a callback on what was made.
+    fn once_named<Op: Change<Reply = Changed<R>>, R: Made>(
         &self,
         arguments: &[u8],
         operation: impl FnOnce(&Caller, Op::Arguments) -> Outcome<R>,
     ) -> Reply {
         self.answer::<Op>(arguments, |caller, arguments, touched| {
+            let session = caller.session;
             let reply = operation(caller, arguments)?;
             let mut directories: Vec<ToldDirectory> = Vec::with_capacity(MAX_TOLD);
             for handle in touched.into_iter().flatten() {
@@ -131,8 +157,16 @@ impl<'a> Changes<'a> {
                     directories.push(ToldDirectory { handle, attributes });
                 }
             }
-            Ok(Changed { reply, directories })
+            let promised = reply.made().and_then(|file| self.promise(file, session));
+            Ok(Changed { reply, directories, promised })
         })
+    }
+
+    /// The version that the client holds a callback of on a file that was just made for it.
+    fn promise(&self, file: FileHandle, session: u64) -> Option<u64> {
+        let version = self.names.take_made(file)?;
+        let is_promised = self.sessions.hub().with(|all, _| all.made(session, file, version));
+        is_promised.then_some(version)
     }
 
     /// The files that have the names which are changed, where clients hold callbacks on them. A name that is given to another file at this moment
@@ -191,14 +225,6 @@ impl<'a> Changes<'a> {
         encode_result(&outcome, &mut out);
         results(out.into_bytes())
     }
-}
-
-/// Whether others may read less of the file by that, or something else.
-const fn is_store(changes: &SetFileAttributes) -> bool {
-    changes.size.is_some()
-        || changes.mode.is_some()
-        || changes.uid.is_some()
-        || changes.gid.is_some()
 }
 
 /// Whether an extended attribute says who may do what.

@@ -31,9 +31,14 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn attach(cell: &'a Cell) -> Client<'a> {
-        let client = Client { cell, manager: cell.client("host:one"), seen: 0 };
+        let client = Client::without_session(cell);
         client.attach_again();
         client
+    }
+
+    /// One that is promised nothing, and so need not be told of anything.
+    fn without_session(cell: &'a Cell) -> Client<'a> {
+        Client { cell, manager: cell.client("host:one"), seen: 0 }
     }
 
     fn attach_again(&self) {
@@ -53,7 +58,8 @@ impl<'a> Client<'a> {
 
     fn may_read(&self, file: FileHandle) -> Result<Readable, ClientError> {
         let client = self.manager.number();
-        self.manager.get_capability(&Caller::ROOT, &GetcapArguments { file, client })
+        self.manager
+            .get_capability(&Caller::ROOT, &GetcapArguments { file, client, contents: true })
     }
 
     fn may_write(&self, file: FileHandle, end: u64) -> Result<Writable, ClientError> {
@@ -207,7 +213,7 @@ fn who_dies_while_it_writes_delays_others_no_longer_than_its_lease() {
 #[test]
 fn who_has_a_callback_is_told_of_changes_of_attributes_and_names() {
     let cell = cell(LONG_LEASE);
-    let (other, mut reader) = (Client::attach(&cell), Client::attach(&cell));
+    let (other, mut reader) = (Client::without_session(&cell), Client::attach(&cell));
     let (file, root) = (other.make("file"), other.root());
     type Act = fn(&Client<'_>, FileHandle, FileHandle);
     let chmod: Act = |client, file, _| {
@@ -338,7 +344,7 @@ fn what_does_not_go_is_refused() {
     is(client.returns(file, 2).unwrap_err(), ManagerStatus::Invalid);
     is(client.may_write(client.root(), 1).unwrap_err(), ManagerStatus::IsDirectory);
     is(client.may_write(file, u64::MAX).unwrap_err(), ManagerStatus::TooLarge);
-    let stranger = GetcapArguments { file, client: 4711 };
+    let stranger = GetcapArguments { file, client: 4711, contents: false };
     is(
         client.manager.get_capability(&Caller::ROOT, &stranger).unwrap_err(),
         ManagerStatus::NoSession,
@@ -352,7 +358,7 @@ fn what_does_not_go_is_refused() {
     is(client.manager.get_write_capability(&user, &asked).unwrap_err(), ManagerStatus::Access);
     let readable = client
         .manager
-        .get_capability(&user, &GetcapArguments { file: private, client: number })
+        .get_capability(&user, &GetcapArguments { file: private, client: number, contents: false })
         .unwrap();
     assert!(client.reads(&readable).is_err(), "attributes are anybody's, contents are not");
     is(
@@ -384,7 +390,7 @@ fn stores_of_many_clients_are_one_after_the_other() {
     const CLIENTS: usize = 4;
     const ROUNDS: usize = 8;
     let cell = cell(LONG_LEASE);
-    let file = Client::attach(&cell).make("file");
+    let file = Client::without_session(&cell).make("file");
     thread::scope(|scope| {
         for number in 0..CLIENTS {
             let cell = &cell;
@@ -422,5 +428,24 @@ fn stores_of_many_clients_are_one_after_the_other() {
                 drop(listens);
             });
         }
+    });
+}
+
+#[test]
+fn who_makes_a_file_holds_a_callback_on_it() {
+    let cell = cell(LONG_LEASE);
+    let (mut maker, other) = (Client::attach(&cell), Client::attach(&cell));
+    let made = maker.manager.create(&Caller::ROOT, maker.root(), b"file", 0o666, true).unwrap();
+    let file = made.reply.handle;
+    assert_eq!(made.promised, Some(0));
+    assert_eq!(other.may_read(file).unwrap().version, 0);
+    let again = maker.manager.create(&Caller::ROOT, maker.root(), b"file", 0o666, false).unwrap();
+    assert_eq!((again.reply.handle, again.promised), (file, None), "it was there");
+    thread::scope(|scope| {
+        let (stores, done) = beside(scope, || other.stores(file, b"text"));
+        assert_eq!(maker.events(true), [Event::Broken(file, 1)]);
+        assert!(done.recv_timeout(A_WHILE).is_err());
+        maker.events(false);
+        assert!(stores.join().unwrap().promised);
     });
 }

@@ -625,7 +625,7 @@ fn stores(file: FileHandle) -> Vec<Vec<u8>> {
     let storing = GetwcapArguments { file, client, least_end: 1, best_end: 9, cut_to: Some(0) };
     vec![
         sample(Procedure::Attach, HOST, &attach),
-        sample(Procedure::Getcap, HOST, &GetcapArguments { file, client }),
+        sample(Procedure::Getcap, HOST, &GetcapArguments { file, client, contents: true }),
         sample(Procedure::Getwcap, HOST, &storing),
         sample(Procedure::Returncap, HOST, &ReturncapArguments { file, client, version: 1 }),
         sample(Procedure::Detach, HOST, &DetachArguments { client }),

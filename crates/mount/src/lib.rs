@@ -42,5 +42,5 @@ pub use accessed::AccessTimes;
 pub use error::MountError;
 pub use hint_request::HintRequest;
 pub use mount::{Mount, MountHandle, MountMetrics};
-pub use options::{DataPath, MetricsAddress, MountOptions, UnknownOption};
+pub use options::{CachePlace, DataPath, MetricsAddress, MountOptions, UnknownOption};
 pub use unmount::unmount;

@@ -53,6 +53,40 @@ impl fmt::Display for MetricsAddress {
     }
 }
 
+/// Where contents of files are kept on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CachePlace {
+    /// Where the user's caches are.
+    #[default]
+    Usual,
+    /// In this directory.
+    Directory(PathBuf),
+    /// In memory alone.
+    Memory,
+}
+
+impl CachePlace {
+    fn parse(text: &str) -> Option<CachePlace> {
+        match text {
+            "memory" => Some(CachePlace::Memory),
+            path if path.starts_with('/') => Some(CachePlace::Directory(path.into())),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes, as `512M` and the like.
+fn bytes(text: &str) -> Option<u64> {
+    let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Most bytes that a mount keeps of files' contents, if nothing is said.
+const CACHE_DISK_BYTES: u64 = 4 << 30;
+const CACHE_MEMORY_BYTES: u64 = 128 << 20;
+
 /// How to mount a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -82,6 +116,12 @@ pub struct MountOptions {
     pub patience: Option<Duration>,
     /// Where to tell what is counted; for whoever serves that.
     pub metrics: Option<MetricsAddress>,
+    /// What is kept of files' contents where the volume has callbacks; for whoever makes the clerk.
+    pub cache: CachePlace,
+    /// Most bytes of that on the disk.
+    pub cache_disk_bytes: u64,
+    /// Most bytes of that in memory.
+    pub cache_memory_bytes: u64,
     /// What `df` and `mount` show as the source.
     pub source: String,
 }
@@ -94,7 +134,8 @@ pub struct UnknownOption(pub String);
 impl MountOptions {
     const KNOWN: &'static str = "ro, rw, allow_other, private, suid, nosuid, exec, noexec, dev, \
         nodev, relatime, noatime, strictatime, defaults, cached, direct, path=direct, path=manager, \
-        hard, soft, timeo=SECONDS, threads=N, metrics=HOST:PORT, metrics=/SOCKET";
+        hard, soft, timeo=SECONDS, threads=N, metrics=HOST:PORT, metrics=/SOCKET, \
+        cache=/DIRECTORY, cache=memory, cache_size=SIZE, cache_memory=SIZE";
 
     /// The usual way: writable, and for everybody if root mounts it.
     pub fn new(mountpoint: impl Into<PathBuf>) -> Self {
@@ -113,6 +154,9 @@ impl MountOptions {
             threads: None,
             patience: None,
             metrics: None,
+            cache: CachePlace::Usual,
+            cache_disk_bytes: CACHE_DISK_BYTES,
+            cache_memory_bytes: CACHE_MEMORY_BYTES,
             source: "nasd".into(),
         }
     }
@@ -153,6 +197,9 @@ impl MountOptions {
                 ("path", "direct") => self.route = Route::Direct,
                 ("path", "manager") => self.route = Route::Manager,
                 ("metrics", address) => self.metrics = Some(MetricsAddress::parse(address)?),
+                ("cache", place) => self.cache = CachePlace::parse(place)?,
+                ("cache_size", size) => self.cache_disk_bytes = bytes(size)?,
+                ("cache_memory", size) => self.cache_memory_bytes = bytes(size)?,
                 ("threads", number) => self.threads = Some(number.parse().ok()?),
                 ("timeo" | "timeout", seconds) => {
                     self.patience = Some(Duration::from_secs(seconds.parse().ok()?));
@@ -199,6 +246,14 @@ mod tests {
         assert_eq!(options.deadline(), Duration::from_secs(5));
         options.apply("hard").unwrap();
         assert_eq!(options.patience, None);
+        options.apply("cache=/var/cache/nasd,cache_size=2G,cache_memory=512K").unwrap();
+        assert_eq!(options.cache, CachePlace::Directory("/var/cache/nasd".into()));
+        assert_eq!((options.cache_disk_bytes, options.cache_memory_bytes), (2 << 30, 512 << 10));
+        options.apply("cache=memory").unwrap();
+        assert_eq!(options.cache, CachePlace::Memory);
+        for wrong in ["cache=here", "cache_size=much", "cache_size=99999999T", "cache_memory="] {
+            assert!(options.apply(wrong).is_err(), "{wrong}");
+        }
         options.apply("path=manager").unwrap();
         assert_eq!((options.route, options.data_path), (Route::Manager, DataPath::Direct));
         options.apply("cached,path=direct").unwrap();

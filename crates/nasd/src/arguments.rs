@@ -214,7 +214,7 @@ pub enum Command {
     /// Serve a directory to the cell, or copy big files, by the bulk service: at the speed of disk and wire.
     #[command(subcommand)]
     Bulk(BulkCommand),
-    /// Show or empty what clients keep on this machine's disk. No volume uses a cache yet.
+    /// Show or empty what clients of volumes of the personality afs keep on this machine's disk.
     Cache(CacheArguments),
     /// Measure rows beside their limits.
     Bench(BenchArguments),
@@ -360,7 +360,8 @@ pub struct MountArguments {
     /// program is interrupted; the default), soft,timeo=SECONDS (an I/O error after that), ro, rw, allow_other, private, suid, nosuid, exec, noexec,
     /// dev, nodev, relatime (the default), noatime, strictatime (when reading moves access times), cached, direct (around the kernel's page cache), path=manager (data go through the manager, for
     /// machines that can't reach the drives), path=direct, threads=N, metrics=HOST:PORT or metrics=/SOCKET
-    /// (serve there what the mount counts, as text for Prometheus).
+    /// (serve there what the mount counts, as text for Prometheus); of a volume of the personality afs also cache=/DIRECTORY, cache_size=SIZE
+    /// (what is kept of files on this machine's disk; 4G where `nasd cache` looks, if nothing is said), cache=memory (none there), cache_memory=SIZE (128M).
     #[arg(short = 'o', value_delimiter = ',')]
     pub options: Vec<String>,
     /// What `mount` and `df` show as the source.

@@ -29,8 +29,18 @@ impl Core {
 
     /// Asks for a callback, and keeps what comes with it.
     pub(crate) fn ask_capability(&self, slot: &Arc<Slot>) -> Result<Readable, ClerkError> {
+        self.ask_to_look(slot, false)
+    }
+
+    /// The same; a directory's contents are in its object then if they are to be read.
+    pub(crate) fn ask_to_look(
+        &self,
+        slot: &Arc<Slot>,
+        contents: bool,
+    ) -> Result<Readable, ClerkError> {
         let asking = self.promises().map(|promises| promises.asking(slot.handle));
-        let told = self.ask_in_session(|names| names.get_capability(&slot.caller, slot.handle))?;
+        let told =
+            self.ask_in_session(|names| names.get_capability(&slot.caller, slot.handle, contents))?;
         if let (Some(promises), Some(asking)) = (self.promises(), asking) {
             promises.granted(&asking, &told);
         }

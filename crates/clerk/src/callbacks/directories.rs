@@ -70,6 +70,25 @@ impl Clerk {
         is_so.then_some(entries)
     }
 
+    /// A directory that was just made here has no names: if there is a callback on it, that is believed.
+    pub(crate) fn believe_empty(&self, caller: &Arc<Caller>, dir: FileHandle) {
+        let (Some(promises), known) = (self.core.promises(), &self.core.known) else {
+            return;
+        };
+        let Some(number) = known.wants_lease(dir, true) else {
+            return;
+        };
+        let is_promised = promises.believed_version(dir).is_some();
+        known.leased(dir, number, is_promised);
+        let asking = known.asking(dir);
+        // It may have ended meanwhile, and the lease then with it, or before it was there.
+        if is_promised && promises.believed_version(dir).is_some() {
+            known.told(&asking, caller, [], true);
+        } else {
+            known.end(dir);
+        }
+    }
+
     /// Reads the names of a directory from its object, where the caller may list it and holds a callback.
     ///
     /// # Errors
@@ -82,7 +101,7 @@ impl Clerk {
         // In this order: changes by this clerk are told apart by it, and brought home by asking.
         let asking = self.core.known.asking(dir);
         let slot = self.core.grants.slot(caller, dir);
-        self.core.ask_capability(&slot)?;
+        self.core.ask_to_look(&slot, true)?;
         let mut data = Vec::new();
         loop {
             let at = data.len();

@@ -41,6 +41,8 @@ struct Held {
 struct State {
     files: HashMap<FileHandle, Held>,
     next_id: u64,
+    /// How often anything has ended that was promised.
+    ends: u64,
 }
 
 /// What is believed of all files.
@@ -80,12 +82,36 @@ impl Promises {
             // The file manager tells of them in vain. Answers that are on their way find nothing.
             state.files.clear();
         }
-        let State { files, next_id } = &mut *state;
+        let State { files, next_id, .. } = &mut *state;
         let held = files.entry(handle).or_insert_with(|| {
             *next_id += 1;
             Held { id: *next_id, ..Held::default() }
         });
         Asking { handle, id: held.id, era: held.copy.era(), changes: held.changes }
+    }
+
+    /// How often anything has ended that was promised: for the answer to who makes a file.
+    pub(crate) fn ends(&self) -> u64 {
+        self.lock().ends
+    }
+
+    /// A file was made here, and a callback on it is held, unless that has ended since there had been so many ends.
+    pub(crate) fn made(
+        &self,
+        ends: u64,
+        handle: FileHandle,
+        (version, attributes): (Version, &FileAttributes),
+    ) {
+        let asking = self.asking(handle);
+        let mut state = self.lock();
+        if state.ends != ends {
+            return;
+        }
+        if let Some(held) = state.held(&asking) {
+            held.version = Some(version);
+            held.copy.granted(asking.era, version);
+            held.attributes = (held.copy.promised() == Some(version)).then_some(*attributes);
+        }
     }
 
     /// The file manager has answered.
@@ -155,7 +181,9 @@ impl Promises {
 
     /// The file manager tells that nothing up to this version is so any more.
     pub(crate) fn broken(&self, handle: FileHandle, version: Version) {
-        if let Some(held) = self.lock().files.get_mut(&handle) {
+        let mut state = self.lock();
+        state.ends += 1;
+        if let Some(held) = state.files.get_mut(&handle) {
             held.copy.broken(version);
             held.end_if_broken();
         }
@@ -163,7 +191,9 @@ impl Promises {
 
     /// It tells that attributes of the file, or names in it, are about to change.
     pub(crate) fn changed(&self, handle: FileHandle) {
-        if let Some(held) = self.lock().files.get_mut(&handle) {
+        let mut state = self.lock();
+        state.ends += 1;
+        if let Some(held) = state.files.get_mut(&handle) {
             held.copy.lapsed();
             held.end_if_broken();
         }
@@ -171,7 +201,9 @@ impl Promises {
 
     /// Nothing is promised any more: the session is over, or goes on with another file manager.
     pub(crate) fn lapsed(&self) {
-        for held in self.lock().files.values_mut() {
+        let mut state = self.lock();
+        state.ends += 1;
+        for held in state.files.values_mut() {
             held.copy.lapsed();
             held.end_if_broken();
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 use nasd_capability::{Capability, SecretKey};
-use nasd_types::{AuditId, ByteRange, CellId, DriveId, PartitionId, Protection, Rights, Timestamp};
+use nasd_types::{
+    AuditId, ByteRange, CellId, DriveId, PartitionId, Personality, Protection, Rights, Timestamp,
+};
 
 use super::drive::now;
 use super::{FIRST_DRIVE, FakeCell};
@@ -346,6 +348,7 @@ impl Names for FakeCell {
             root: self.answer(&tree, caller, root)?,
             drives,
             protection: Protection::NONE,
+            personality: Personality::Nfs,
         })
     }
 
@@ -720,7 +723,7 @@ impl Names for FakeCell {
         Ok(DirectoryPage { entries, end })
     }
 
-    fn get_capability(&self, _: &Caller, _: FileHandle) -> Result<Readable, ClerkError> {
+    fn get_capability(&self, _: &Caller, _: FileHandle, _: bool) -> Result<Readable, ClerkError> {
         Err(ClerkError::Manager(ManagerStatus::NotSupported))
     }
 

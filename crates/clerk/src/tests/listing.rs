@@ -31,7 +31,8 @@ fn listed(files: usize) -> (Arc<FakeCell>, Clerk, Vec<DirectoryEntry>) {
 
 fn known(clerk: &Clerk, entries: &[DirectoryEntry]) -> Vec<bool> {
     let ttl = Duration::from_secs(60);
-    let is_known = |entry: &DirectoryEntry| clerk.core.attributes.is_fresh(entry.handle, ttl);
+    let is_known =
+        |entry: &DirectoryEntry| clerk.core.attributes.fresh(entry.handle, ttl).is_some();
     entries.iter().map(is_known).collect()
 }
 

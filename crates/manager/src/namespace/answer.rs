@@ -41,6 +41,7 @@ impl Namespace {
         attributes: &Attributes,
     ) -> Outcome<File> {
         let links = if record.is_directory() { EMPTY_DIRECTORY_LINKS } else { record.links };
+        self.note_made(handle, attributes.access_control_version);
         self.answer(caller, handle, record, (attributes, links))
     }
 

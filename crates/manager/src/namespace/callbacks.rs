@@ -1,6 +1,8 @@
 //! What the personality `afs` needs of a name space: the versions of objects at their drives, and capabilities to read and to store
 //! that are good for one version each (`specs/callbacks.md`).
 
+use std::sync::PoisonError;
+
 use nasd_afs::callbacks::{Version, is_store};
 use nasd_protocol::manager::{File, FileHandle, FileType, ManagerStatus};
 use nasd_types::{ByteRange, Personality, Rights, SetAttributes};
@@ -47,6 +49,21 @@ impl Namespace {
         self.personality == Personality::Afs
     }
 
+    /// A file was made, of which nobody else knows yet.
+    pub(super) fn note_made(&self, file: FileHandle, version: Version) {
+        if self.has_callbacks() {
+            self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(file, version);
+        }
+    }
+
+    /// The version of a file that was just made; told once.
+    pub fn take_made(&self, file: FileHandle) -> Option<Version> {
+        if !self.has_callbacks() {
+            return None;
+        }
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).remove(&file)
+    }
+
     /// The version that a file's drive has. Where the drive may yet get something of the file manager before this one, nothing is told
     /// before it takes a key that the other did not have.
     pub fn object_version(&self, file: FileHandle) -> Outcome<Version> {
@@ -76,18 +93,25 @@ impl Namespace {
         Ok(())
     }
 
-    /// A file as it is under a version that the caller was promised. What a directory contains is at its drive then.
-    pub fn look_under(&self, caller: &Caller, file: FileHandle, version: Version) -> Outcome<Look> {
+    /// A file as it is under a version that the caller was promised. If somebody is to read there what a directory contains, it is at
+    /// its drive then.
+    pub fn look_under(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        version: Version,
+        contents: bool,
+    ) -> Outcome<Look> {
         let (looked, is_directory) = {
             let _held = self.hold(Wants::new().read(file));
-            let (record, attributes) = self.fresh(file)?;
+            let (record, attributes) = self.latest(file)?;
             let at_drive = attributes.access_control_version;
             if at_drive != version {
                 return Ok(Look::Elsewhere(at_drive));
             }
             (self.file(caller, file, &record, &attributes)?, record.is_directory())
         };
-        if is_directory && !self.journal.slots(file).is_empty() {
+        if contents && is_directory && !self.journal.slots(file).is_empty() {
             self.bring_home()?;
         }
         self.answered(Ok(Look::Now(Box::new(looked))), &[file])

@@ -50,6 +50,7 @@ mod xattrs;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 
+use nasd_afs::callbacks::Version;
 use nasd_protocol::drive::PartitionControl;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
 use nasd_types::{CellId, DriveId, ObjectId, Personality};
@@ -150,6 +151,8 @@ pub struct Namespace {
     mint: Mint,
     personality: Personality,
     keys: Arc<WorkingKeys>,
+    /// Versions of files that were just made, until those who made them are promised news of them.
+    made: Mutex<HashMap<FileHandle, Version>>,
 }
 
 impl Namespace {

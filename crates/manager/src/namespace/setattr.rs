@@ -5,7 +5,9 @@
 //! version that revokes capabilities, which must be in force when the change is answered. The record
 //! goes along in the same operation: all of that happens, or none.
 
-use nasd_protocol::manager::{File, FileHandle, FileRange, FileType, SetFileAttributes};
+use nasd_protocol::manager::{
+    File, FileHandle, FileRange, FileType, ManagerStatus, SetFileAttributes,
+};
 use nasd_types::{Attributes, SetAttributes};
 
 use super::{Namespace, Outcome, failure};
@@ -45,6 +47,10 @@ impl Namespace {
         let record = self.record(file)?;
         let now = self.objects.file_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
+        if self.has_callbacks() && !caller.stores && (planned.narrows || planned.size.is_some()) {
+            // Whoever holds a callback is to be told first, and nobody may read or write by what he was given before.
+            return Err(ManagerStatus::Busy);
+        }
         let is_touched = planned.record != record.next() || names_more_than_size(changes);
         let new = if is_touched { planned.record } else { record };
         // Of what only the manager writes it is the journal's, as the contents are.

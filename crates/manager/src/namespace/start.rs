@@ -124,6 +124,7 @@ impl Namespace {
             mint: Mint::new(Arc::clone(&options.keys), &options.mint),
             personality: options.personality,
             keys: options.keys,
+            made: Mutex::default(),
             objects,
             volume,
         };

@@ -94,6 +94,15 @@ impl FileCallbacks {
         }
     }
 
+    /// A client has made a file that has this version: whether it holds a callback on it now.
+    pub(super) fn made(&mut self, client: u64, file: FileHandle, version: Version) -> bool {
+        if self.rules.may_read(client, file) == Err(Unknown::Ask) {
+            let steps = self.rules.found(file, version);
+            self.take(steps);
+        }
+        self.rules.may_read(client, file) == Ok(Reading::Promised(version))
+    }
+
     /// A client wants to write a file: the version of its store, once it may.
     pub(super) fn may_write(
         &mut self,

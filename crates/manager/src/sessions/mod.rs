@@ -321,6 +321,11 @@ impl Sessions {
         Ok(self.callbacks.may_read(client, file))
     }
 
+    /// A client (0: one without a session) has made such a file, of that version: whether it holds a callback on it now.
+    pub fn made(&mut self, client: u64, file: FileHandle, version: Version) -> bool {
+        self.clients.contains_key(&client) && self.callbacks.made(client, file, version)
+    }
+
     /// A client wants to write such a file: the version of its store, once it may.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_cell::Cell;
 use nasd_cell::session::connect_by;
-use nasd_clerk::Settings;
-use nasd_mount::{MetricsAddress, Mount, MountMetrics, MountOptions};
+use nasd_clerk::{CacheSettings, Settings};
+use nasd_mount::{CachePlace, MetricsAddress, Mount, MountMetrics, MountOptions};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
         return Ok(());
     }
     let mut shutdown = Shutdown::new()?;
-    let settings = Settings { deadline: options.deadline(), ..Settings::default() };
+    let cache = cache_settings(cell, volume, &options);
+    let settings = Settings { deadline: options.deadline(), cache, ..Settings::default() };
     let clerk = connect_by(cell, volume, options.route, settings)?.clerk;
     let metrics_at = options.metrics.clone();
     let mount = match arguments.takeover {
@@ -59,6 +60,24 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
     let served = mount.wait();
     drop(metrics);
     Ok(served?)
+}
+
+/// Where contents of files are kept on this machine, if the volume has callbacks.
+fn cache_settings(cell: &Cell, volume: &str, options: &MountOptions) -> CacheSettings {
+    let usual = || {
+        let (cell, volume) = (cell.config.cell_id(), volume.to_owned());
+        nasd_cache::default_directory(&nasd_cache::Identity { cell, volume })
+    };
+    let directory = match &options.cache {
+        CachePlace::Usual => Some(usual()),
+        CachePlace::Directory(path) => Some(path.clone()),
+        CachePlace::Memory => None,
+    };
+    CacheSettings {
+        directory: directory.filter(|_| options.cache_disk_bytes > 0),
+        disk_bytes: options.cache_disk_bytes,
+        memory_bytes: options.cache_memory_bytes,
+    }
 }
 
 /// How long a predecessor may keep the address.

@@ -42,6 +42,8 @@ message! {
         pub file: FileHandle,
         /// The client's session.
         pub client: u64,
+        /// Whether what a directory contains is to be in its object when this is answered.
+        pub contents: bool,
     }
 }
 

@@ -29,12 +29,14 @@ pub struct Changed<R> {
     /// The directories that were changed, as far as they can be told without asking a drive: at most
     /// [`MAX_TOLD`].
     pub directories: Vec<ToldDirectory>,
+    /// Of a file that was made in a volume with callbacks: the client holds one on it, of this version.
+    pub promised: Option<u64>,
 }
 
 impl<R> Changed<R> {
     /// An answer that tells of no directory.
     pub const fn alone(reply: R) -> Changed<R> {
-        Changed { reply, directories: Vec::new() }
+        Changed { reply, directories: Vec::new(), promised: None }
     }
 }
 
@@ -50,11 +52,16 @@ impl<R: XdrEncode> XdrEncode for Changed<R> {
     fn encode(&self, out: &mut Encoder) {
         self.reply.encode(out);
         put_array(&self.directories, out);
+        out.optional(self.promised.as_ref());
     }
 }
 
 impl<R: XdrDecode> XdrDecode for Changed<R> {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(Changed { reply: R::decode(input)?, directories: take_array(input, MAX_TOLD)? })
+        Ok(Changed {
+            reply: R::decode(input)?,
+            directories: take_array(input, MAX_TOLD)?,
+            promised: input.optional()?,
+        })
     }
 }

@@ -880,7 +880,7 @@ fn forward_samples() -> Vec<Sample> {
 
 fn changed<R>(reply: R) -> Changed<R> {
     let directory = ToldDirectory { handle: handle(), attributes: file().attributes };
-    Changed { reply, directories: vec![directory; 2] }
+    Changed { reply, directories: vec![directory; 2], promised: Some(n("promised")) }
 }
 
 fn file_page() -> FilePage {
@@ -964,7 +964,10 @@ fn callback_samples() -> Vec<Sample> {
     let writable = Writable { file: file(), version, end: n("end"), time: n("time") };
     let returned = Returned { file: file(), version, promised: false };
     vec![
-        message("nasd_getcap_arguments", &GetcapArguments { file: handle(), client }),
+        message(
+            "nasd_getcap_arguments",
+            &GetcapArguments { file: handle(), client, contents: true },
+        ),
         result::<_, ManagerStatus>("nasd_getcap_result", &Ok(readable)),
         message("nasd_getwcap_arguments", &writes(None)),
         message("nasd_getwcap_arguments", &writes(Some(n("cut_to")))),

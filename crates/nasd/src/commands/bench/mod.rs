@@ -41,6 +41,7 @@ const CLOCK_TICKS_A_SECOND: f64 = 100.0;
 /// An unknown row, a missing program, no room for the device file or the figures, or a failed request.
 pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
     if let Some(directory) = &arguments.andrew {
+        let directory = &std::path::absolute(directory)?;
         return andrew(directory, json);
     }
     if let Some(directory) = &arguments.plot {
