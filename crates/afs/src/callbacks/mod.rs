@@ -4,6 +4,7 @@
 
 mod cached_copy;
 mod clients;
+mod files;
 mod rules;
 mod table;
 

@@ -1,10 +1,11 @@
 //! The file manager's side of all files.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::clients::Clients;
+use super::files::Files;
 use super::rules::{Client, FileRules, NeverGiven, Reading, Step, Version};
 
 /// The manager does not know the file's version.
@@ -27,7 +28,7 @@ pub struct Callbacks<F> {
     /// before.
     files: HashMap<F, Option<FileRules>>,
     /// The files that each client has to do with.
-    by_client: HashMap<Client, HashSet<F>>,
+    by_client: HashMap<Client, Files<F>>,
     /// Files whose attributes or names are being changed, and on whose behalf: nobody else is promised anything.
     changing: HashMap<F, Vec<Client>>,
     /// Who may believe yet what such a change has ended.
@@ -186,7 +187,7 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     pub fn gone(&mut self, client: Client) -> Vec<FileStep<F>> {
         let files = self.by_client.remove(&client).unwrap_or_default();
         let mut steps = Vec::new();
-        for file in files {
+        for file in files.to_vec() {
             steps.extend(self.with(file, |rules| rules.gone(client)));
             self.told_change(client, file);
         }
@@ -236,9 +237,9 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         let concerns = |rules: &FileRules| rules.concerns(client);
         let believes = self.believers.get(&file).is_some_and(|all| all.has(client));
         if believes || self.files.get(&file).and_then(Option::as_ref).is_some_and(concerns) {
-            self.by_client.entry(client).or_default().insert(file);
+            self.by_client.entry(client).or_default().add(file);
         } else if let Entry::Occupied(mut files) = self.by_client.entry(client) {
-            files.get_mut().remove(&file);
+            files.get_mut().remove(file);
             if files.get().is_empty() {
                 files.remove();
             }
@@ -261,6 +262,8 @@ fn of_file<F: Copy>(file: F, steps: Vec<Step>) -> Vec<FileStep<F>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     /// A small generator of numbers, for tests alone.
@@ -292,6 +295,12 @@ mod tests {
             }
         }
         by_client
+    }
+
+    /// What it is.
+    fn index(callbacks: &Callbacks<u64>) -> HashMap<Client, HashSet<u64>> {
+        let all = callbacks.by_client.iter();
+        all.map(|(client, files)| (*client, files.to_vec().into_iter().collect())).collect()
     }
 
     /// Drives that do as they are told, at some time.
@@ -389,7 +398,7 @@ mod tests {
                 Err(Unknown::Ask) => drives.asks.push(file),
                 Err(Unknown::Wait) => assert!(drives.asks.contains(&file)),
             }
-            assert_eq!(callbacks.by_client, concerned(&callbacks, CLIENTS));
+            assert_eq!(index(&callbacks), concerned(&callbacks, CLIENTS));
             let is_idle =
                 |rules: &Option<FileRules>| rules.as_ref().is_some_and(FileRules::is_idle);
             assert!(!callbacks.files.values().any(is_idle));

@@ -319,6 +319,12 @@ impl FileCallbacks {
         self.rules.held()
     }
 
+    /// Whether no call waits for what a return comes to.
+    #[cfg(test)]
+    pub(super) fn is_nothing_returned(&self) -> bool {
+        self.returns.is_empty()
+    }
+
     /// Who waits for a file does what is to be done for it, if nobody does yet.
     fn work_or_wait<T>(&mut self, file: FileHandle) -> Turn<T> {
         self.take_work_of(file).map_or(Turn::Wait, Turn::Work)

@@ -165,11 +165,12 @@ impl SessionHub {
         let mut shared = self.lock();
         let before = shared.sessions.news();
         let client = shared.sessions.session_of(client, member);
-        let recall = shared.sessions.begin_change(client, touched.iter().copied(), self.now())?;
+        let mut recall =
+            shared.sessions.begin_change(client, touched.iter().copied(), self.now())?;
         let others = shared.sessions.has_others(client);
         let changing = Changing { hub: self, client, others, touched };
         self.announce(&mut shared, before);
-        while !shared.sessions.is_recalled(&recall) && !self.closing.load(Ordering::Acquire) {
+        while !shared.sessions.is_recalled(&mut recall) && !self.closing.load(Ordering::Acquire) {
             shared = self.wait(shared, self.times.lease);
         }
         Ok(changing)

@@ -77,6 +77,8 @@ pub struct Attached {
 struct Client {
     /// The certificate that the session came with.
     member: String,
+    /// Which of all sessions this is: a client may begin another one.
+    serial: u64,
     heard: Duration,
     events: Events,
 }
@@ -86,6 +88,8 @@ struct Client {
 pub struct Sessions {
     times: SessionTimes,
     clients: HashMap<u64, Client>,
+    /// Sessions that have begun.
+    begun: u64,
     locks: LockTable,
     leases: DirectoryLeases,
     callbacks: FileCallbacks,
@@ -102,9 +106,17 @@ pub struct Sessions {
     told: Vec<u64>,
 }
 
-/// A change of a directory that others must be told of: their clients, and the events' numbers.
+/// A change of a directory that others must be told of: whom, and by which events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recall(Vec<(u64, u64)>);
+pub struct Recall(Vec<Recalled>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Recalled {
+    client: u64,
+    /// The event's number, and the session that it is counted in.
+    number: u64,
+    serial: u64,
+}
 
 impl Sessions {
     /// After an earlier manager, whose clients must come back within the lease.
@@ -112,6 +124,7 @@ impl Sessions {
         Sessions {
             times,
             clients: HashMap::new(),
+            begun: 0,
             locks: LockTable::default(),
             leases: DirectoryLeases::default(),
             callbacks: FileCallbacks::default(),
@@ -152,8 +165,9 @@ impl Sessions {
             self.remove(client);
         }
         let is_awaited = self.awaited.contains(&client) && self.is_grace(now);
-        let events = Events::default();
-        self.clients.insert(client, Client { member: member.to_owned(), heard: now, events });
+        self.begun += 1;
+        let (member, serial, events) = (member.to_owned(), self.begun, Events::default());
+        self.clients.insert(client, Client { member, serial, heard: now, events });
         let mut attached = Attached::default();
         for (place, (file, lock)) in claims.locks.iter().enumerate() {
             let is_own = lock.owner.client == client;
@@ -463,12 +477,10 @@ impl Sessions {
         let mut told = Vec::new();
         for directory in directories {
             for holder in self.callbacks.begin_change(client, directory) {
-                let number = self.tell(holder, Event::Changed(directory));
-                told.extend(number.map(|number| (holder, number)));
+                told.extend(self.tell(holder, Event::Changed(directory)));
             }
             for holder in self.leases.begin_change(client, directory, now) {
-                let number = self.tell(holder, Event::DirectoryChanged(directory));
-                told.extend(number.map(|number| (holder, number)));
+                told.extend(self.tell(holder, Event::DirectoryChanged(directory)));
             }
         }
         Ok(Recall(told))
@@ -482,11 +494,17 @@ impl Sessions {
         });
     }
 
-    /// Whether all whose leases were recalled have dealt with it, or are gone.
-    pub fn is_recalled(&self, recall: &Recall) -> bool {
-        recall.0.iter().all(|(client, number)| {
-            self.clients.get(client).is_none_or(|client| client.events.is_done(*number))
-        })
+    /// Whether all whose leases were recalled have dealt with it, or are gone. Who has is not looked at again when it is asked anew.
+    pub fn is_recalled(&self, recall: &mut Recall) -> bool {
+        while let Some(last) = recall.0.last() {
+            let session = self.clients.get(&last.client);
+            let session = session.filter(|session| session.serial == last.serial);
+            if session.is_some_and(|session| !session.events.is_done(last.number)) {
+                return false;
+            }
+            recall.0.pop();
+        }
+        true
     }
 
     /// A file is without a name. A session, or 0, says whether it has it open; the others are asked.
@@ -622,9 +640,11 @@ impl Sessions {
         }
     }
 
-    fn tell(&mut self, client: u64, event: Event) -> Option<u64> {
+    fn tell(&mut self, client: u64, event: Event) -> Option<Recalled> {
+        let session = self.clients.get_mut(&client)?;
+        let (number, serial) = (session.events.push(event), session.serial);
         self.told.push(client);
-        self.clients.get_mut(&client).map(|client| client.events.push(event))
+        Some(Recalled { client, number, serial })
     }
 }
 
@@ -645,5 +665,7 @@ pub struct SessionCounts {
     pub orphans: usize,
 }
 
+#[cfg(test)]
+mod callback_tests;
 #[cfg(test)]
 mod tests;
