@@ -38,6 +38,11 @@ pub enum ClerkError {
     /// The clerk was told to have no session, which locks need.
     #[error("without a session there are no locks between clients")]
     NoSession,
+    /// The volume has callbacks, and data were to go through the file manager.
+    #[error(
+        "files of a volume of the personality afs can't be read through the file manager: reach the drives directly"
+    )]
+    NotThroughManager,
     /// Whoever waited for what is away was interrupted.
     #[error("interrupted while waiting")]
     Interrupted,
@@ -82,6 +87,7 @@ impl ClerkError {
             | ClerkError::Cut => libc::EIO,
             ClerkError::Interrupted => libc::EINTR,
             ClerkError::NoSession => libc::ENOLCK,
+            ClerkError::NotThroughManager => libc::EOPNOTSUPP,
             ClerkError::UnknownDrive(_) => libc::ESTALE,
             ClerkError::Access => libc::EACCES,
             ClerkError::NotOpenForThis => libc::EBADF,

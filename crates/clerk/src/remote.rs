@@ -10,7 +10,7 @@ use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, Retry
 use nasd_protocol::Region;
 use nasd_protocol::manager::{GetcapArguments, GetwcapArguments, ReturncapArguments};
 use nasd_transport::ClientTls;
-use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Personality, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Names, Objects, Sessions};
@@ -87,7 +87,10 @@ impl Clerk {
         };
         let client = ManagerClient::tls(&options.manager, options.tls.clone(), &connect);
         let first = client.with_retry(RetryPolicy::within(options.connect_deadline));
-        first.volume(&options.caller, options.volume.as_bytes())?;
+        let volume = first.volume(&options.caller, options.volume.as_bytes())?;
+        if volume.personality == Personality::Afs && options.route == Route::Manager {
+            return Err(ClerkError::NotThroughManager);
+        }
         let names = RemoteNames::new(client, options.volume.clone());
         let objects: Arc<dyn Objects> = match options.route {
             Route::Direct => Arc::new(RemoteDrives::new(connect, names.client())),

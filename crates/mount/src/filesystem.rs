@@ -550,7 +550,12 @@ impl Filesystem for VolumeFilesystem {
 
     fn open_directory(&self, context: &Context, node: u64, _flags: i32, reply: Reply<Opened>) {
         let opened = self.tree.opendir(who(context), node);
-        reply.send(opened.map(|handle| Opened { handle, flags: OpenedFlags::empty() }));
+        // Where there are callbacks, the kernel keeps names as long as the directory's times are the same, of which it is told when they are not.
+        let flags = match self.tree.clerk.has_callbacks() {
+            true => OpenedFlags::CACHE_DIR | OpenedFlags::KEEP_CACHE,
+            false => OpenedFlags::empty(),
+        };
+        reply.send(opened.map(|handle| Opened { handle, flags }));
     }
 
     fn read_directory(&self, context: &Context, _node: u64, read: Read, reply: Reply<Directory>) {

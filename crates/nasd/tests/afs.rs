@@ -1,0 +1,202 @@
+//! A volume of the personality `afs`, by the real program on real mounts: what one has stored all others see, and what they have read they keep.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{CellOptions, TestCell, noise, text};
+
+fn cell() -> TestCell {
+    let options = CellOptions { drives: 2, size: "256M", cache: "32M", ..CellOptions::default() };
+    let cell = TestCell::start(&options);
+    done(&cell, "volume create shared --personality afs");
+    cell
+}
+
+/// A command that must succeed, and what it printed.
+fn done(cell: &TestCell, line: &str) -> String {
+    let output = ask(cell, line);
+    assert!(output.status.success(), "{line}: {}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn ask(cell: &TestCell, line: &str) -> Output {
+    cell.nasd(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+fn facts(cell: &TestCell, line: &str) -> Value {
+    serde_json::from_str(&done(cell, &format!("{line} --json"))).unwrap()
+}
+
+/// A mount that a failing test leaves takes nobody with it.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let mut umount = Command::new("umount");
+        let _ = umount.arg("-l").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+fn mounted(cell: &TestCell, called: &str) -> Mounted {
+    let directory = cell.directory.path();
+    let (at, cache) = (directory.join(called), directory.join(format!("cache-{called}")));
+    fs::create_dir_all(&at).unwrap();
+    let options = format!("-o cache={},cache_size=64M", cache.display());
+    done(cell, &format!("mount {} --volume shared --detach {options}", at.display()));
+    Mounted(at)
+}
+
+fn unmounted(cell: &TestCell, at: Mounted) {
+    done(cell, &format!("umount {}", at.0.display()));
+}
+
+fn names(at: &Path) -> Vec<String> {
+    let entries = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_one_mount_stores_the_other_sees_at_once() {
+    let cell = cell();
+    let (one, two) = (mounted(&cell, "one"), mounted(&cell, "two"));
+    for round in 0..50 {
+        let (writer, reader) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        fs::write(writer.join("file"), format!("this is number {round}")).unwrap();
+        let read = fs::read_to_string(reader.join("file")).unwrap();
+        assert_eq!(read, format!("this is number {round}"));
+        fs::create_dir(writer.join("directory")).unwrap();
+        fs::write(writer.join("directory/inner"), noise(round, 3000)).unwrap();
+        assert_eq!(names(&reader.0), ["directory", "file"]);
+        assert_eq!(fs::read(reader.join("directory/inner")).unwrap(), noise(round, 3000));
+        fs::rename(reader.join("directory/inner"), reader.join("moved")).unwrap();
+        assert!(!writer.join("directory/inner").exists() && writer.join("moved").exists());
+        fs::set_permissions(writer.join("moved"), PermissionsExt::from_mode(0o600)).unwrap();
+        let mode = fs::metadata(reader.join("moved")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::remove_file(reader.join("moved")).unwrap();
+        fs::remove_dir(writer.join("directory")).unwrap();
+        assert_eq!(names(&reader.0), ["file"]);
+    }
+}
+
+#[test]
+fn who_has_a_file_open_or_mapped_sees_what_others_store_in_it() {
+    let cell = cell();
+    let (one, two) = (mounted(&cell, "one"), mounted(&cell, "two"));
+    fs::write(one.join("file"), [b'0'; 8192]).unwrap();
+    let mut open = fs::File::open(two.join("file")).unwrap();
+    let mut all = Vec::new();
+    open.read_to_end(&mut all).unwrap();
+    assert_eq!(all, [b'0'; 8192]);
+    for digit in b'1'..=b'9' {
+        // Without a new length, so that nothing but the contents tells.
+        let writer = OpenOptions::new().write(true).open(one.join("file")).unwrap();
+        writer.write_all_at(&[digit; 8192], 0).unwrap();
+        drop(writer);
+        let mut all = Vec::new();
+        open.seek(SeekFrom::Start(0)).unwrap();
+        open.read_to_end(&mut all).unwrap();
+        assert_eq!(all, [digit; 8192]);
+    }
+    // What is written is not seen by others before it is stored.
+    let writer = OpenOptions::new().write(true).open(one.join("file")).unwrap();
+    writer.write_all_at(b"new", 0).unwrap();
+    let start = |path: PathBuf| fs::read(path).unwrap()[..3].to_vec();
+    assert_eq!((start(two.join("file")), start(one.join("file"))), (b"999".into(), b"new".into()));
+    writer.sync_all().unwrap();
+    assert_eq!(start(two.join("file")), b"new");
+}
+
+#[test]
+fn what_was_read_is_there_after_a_restart_and_not_read_again() {
+    const FILES: u64 = 40;
+    let cell = cell();
+    let (one, two) = (mounted(&cell, "one"), mounted(&cell, "two"));
+    for number in 0..FILES {
+        fs::write(one.join(&format!("f{number}")), noise(number, 200_000)).unwrap();
+    }
+    let direct = || facts(&cell, "status")["bytes"]["direct"].as_u64().unwrap();
+    let read_all = |at: &Mounted| {
+        let before = direct();
+        for number in 0..FILES {
+            let read = fs::read(at.join(&format!("f{number}"))).unwrap();
+            assert!(read == noise(number, if number == 3 { 1000 } else { 200_000 }) || number == 3);
+        }
+        direct() - before
+    };
+    assert!(read_all(&two) >= FILES * 200_000);
+    unmounted(&cell, two);
+    let shown =
+        facts(&cell, &format!("cache show {}", cell.directory.path().join("cache-two").display()));
+    assert!(shown.to_string().contains("shared"), "{shown}");
+    fs::write(one.join("f3"), noise(3, 1000)).unwrap();
+    let two = mounted(&cell, "two");
+    let again = read_all(&two);
+    assert!(again < FILES * 200_000 / 4, "{again} bytes were read again");
+    assert_eq!(fs::read(two.join("f3")).unwrap(), noise(3, 1000), "but what is new");
+    unmounted(&cell, two);
+    let cache = cell.directory.path().join("cache-two");
+    done(&cell, &format!("cache empty --yes {}", cache.display()));
+    let two = mounted(&cell, "two");
+    assert!(read_all(&two) >= (FILES - 1) * 200_000);
+}
+
+#[test]
+fn a_mount_that_is_killed_while_it_stores_holds_up_nobody_for_long() {
+    let cell = cell();
+    let (one, two) = (mounted(&cell, "one"), mounted(&cell, "two"));
+    fs::write(one.join("file"), "before").unwrap();
+    assert_eq!(fs::read(two.join("file")).unwrap(), b"before");
+    let mut open = OpenOptions::new().write(true).open(one.join("file")).unwrap();
+    open.write_all(b"after").unwrap();
+    let path = one.0.display().to_string();
+    let found = Command::new("pgrep").args(["-f", &format!("mount {path} ")]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    for pid in found.split_whitespace() {
+        let killed = Command::new("kill").args(["-9", pid]).status().unwrap();
+        assert!(killed.success());
+    }
+    drop(open);
+    let begun = Instant::now();
+    fs::write(two.join("file"), "others go on").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_eq!(fs::read(two.join("file")).unwrap(), b"others go on");
+}
+
+#[test]
+fn commands_know_of_it_and_work_with_it() {
+    let cell = cell();
+    let list = facts(&cell, "volume list");
+    let shared = list["volumes"].as_array().unwrap().iter().find(|all| all["name"] == "shared");
+    assert_eq!(shared.unwrap()["personality"], "afs");
+    assert_eq!(facts(&cell, "volume show shared")["personality"], "afs");
+    let file = cell.directory.path().join("local");
+    fs::write(&file, noise(1, 300_000)).unwrap();
+    done(&cell, &format!("cp {} shared:/copy", file.display()));
+    done(&cell, "mkdir shared:/directory");
+    assert!(done(&cell, "ls shared:/").contains("copy"));
+    let one = mounted(&cell, "one");
+    assert_eq!(fs::read(one.join("copy")).unwrap(), noise(1, 300_000));
+    let back = cell.directory.path().join("back");
+    fs::write(one.join("copy"), noise(2, 5000)).unwrap();
+    done(&cell, &format!("cp shared:/copy {}", back.display()));
+    assert_eq!(fs::read(back).unwrap(), noise(2, 5000));
+    done(&cell, "rm shared:/copy");
+    assert!(!one.join("copy").exists());
+}
