@@ -288,6 +288,7 @@ fn decoded(data: &[u8]) -> (u64, u64) {
     (at(0), at(8992))
 }
 
+/// So many rounds; 100,000 take about a quarter of an hour.
 fn rounds() -> u64 {
     std::env::var("NASD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
@@ -349,7 +350,8 @@ fn nobody_reads_what_is_old() {
 #[test]
 fn nobody_reads_what_is_old_though_drives_and_managers_die() {
     in_rounds(&mut cell(1), 7, |cell, random| {
-        thread::sleep(Duration::from_millis(20 + random % 200));
+        // In many rounds as often as in few, or they would be all pauses.
+        thread::sleep(Duration::from_millis((20 + random % 200) * (1 + rounds() / 2000)));
         match random % 3 {
             0 => cell.restart_manager(),
             _ => {

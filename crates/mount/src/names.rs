@@ -51,7 +51,7 @@ impl Told {
     }
 
     /// The same, of which the kernel may have known nothing before.
-    pub(crate) fn new(self, is_new: bool) -> Told {
+    pub(crate) fn if_new(self, is_new: bool) -> Told {
         Told { is_new, ..self }
     }
 

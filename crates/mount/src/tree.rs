@@ -182,7 +182,7 @@ impl Tree {
         let is_new = self.inodes.known(entry.handle).is_none();
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         self.notice(ino, &attributes);
-        Ok(Told::now(self.present(ino, &attributes), age, entry.belief).new(is_new))
+        Ok(Told::now(self.present(ino, &attributes), age, entry.belief).if_new(is_new))
     }
 
     /// The file of that name; `None` if there is none.
