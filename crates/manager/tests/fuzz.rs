@@ -539,6 +539,16 @@ fn accessed(files: &[FileHandle]) -> AccessedArguments {
     AccessedArguments { root: files[0], accessed: files.iter().map(access).collect() }
 }
 
+fn all_changes() -> SetFileAttributes {
+    SetFileAttributes {
+        mode: Some(0o640),
+        size: Some(5),
+        access_time: Some(Timestamp(7)),
+        modify_time_now: true,
+        ..SetFileAttributes::default()
+    }
+}
+
 /// Each procedure by somebody who may have it done: in this order all of it is done.
 fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
     let Files { root, open, file, closed } = *files;
@@ -548,13 +558,7 @@ fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
         Personality::Nfs => forwarded(file, closed),
         Personality::Afs => stores(file),
     });
-    let changes = SetFileAttributes {
-        mode: Some(0o640),
-        size: Some(5),
-        access_time: Some(Timestamp(7)),
-        modify_time_now: true,
-        ..SetFileAttributes::default()
-    };
+    let changes = all_changes();
     let given = SetFileAttributes { uid: Some(USER), gid: Some(4), ..Default::default() };
     let mint = |sealed| MintArguments {
         file,

@@ -362,6 +362,17 @@ mod tests {
         }
     }
 
+    /// A change of attributes that some of those are told of who believe them.
+    fn change(callbacks: &mut Callbacks<u64>, client: Client, file: u64, numbers: &mut Numbers) {
+        for other in callbacks.begin_change(client, file) {
+            assert!(other != client);
+            if numbers.below(3) > 0 {
+                callbacks.told_change(other, file);
+            }
+        }
+        callbacks.end_change(client, file);
+    }
+
     #[test]
     fn clients_files_are_those_that_they_have_to_do_with_and_what_is_idle_is_forgotten() {
         const CLIENTS: u64 = 4;
@@ -379,13 +390,7 @@ mod tests {
                 }
                 3 => Ok(callbacks.expired(file, version)),
                 9 => {
-                    for other in callbacks.begin_change(client, file) {
-                        assert!(other != client);
-                        if numbers.below(3) > 0 {
-                            callbacks.told_change(other, file);
-                        }
-                    }
-                    callbacks.end_change(client, file);
+                    change(&mut callbacks, client, file, &mut numbers);
                     Ok(Vec::new())
                 }
                 4 if numbers.below(8) == 0 => Ok(callbacks.gone(client)),
