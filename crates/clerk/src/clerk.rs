@@ -763,6 +763,10 @@ impl Clerk {
         let reads = OpenMode { write: false, ..mode };
         let slot = self.slot_for(caller, entry.handle, reads)?;
         let file = self.core.file(entry.handle);
+        if mode.read {
+            // Whoever opens it may want to know its length before he reads.
+            file.show_current(&self.core, &slot)?;
+        }
         let open = OpenFile::new(Arc::clone(&self.core), file, mode, slot);
         Ok((open, entry.attributes))
     }

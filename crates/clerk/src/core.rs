@@ -346,7 +346,9 @@ impl Core {
         let mut pause = FIRST_PAUSE;
         loop {
             match operation(&grant) {
-                Err(error) if error.wants_new_capability() && renewals < MAX_RENEWALS => {
+                Err(error)
+                    if error.wants_new_capability() && self.may_renew(renewals, deadline) =>
+                {
                     tracing::debug!(%error, handle = ?slot.handle, "getting a new capability");
                     let fresh = self.fresh_grant(slot, &grant, purpose, deadline)?;
                     // The same again is no use. Another one may have been revoked meanwhile too:
@@ -358,6 +360,9 @@ impl Core {
                     }
                     grant = fresh;
                     renewals += 1;
+                    if renewals >= MAX_RENEWALS {
+                        interrupt::pause(FIRST_PAUSE)?;
+                    }
                 }
                 Err(error) if error.is_momentary() && Instant::now() < deadline => {
                     interrupt::pause(pause)?;
@@ -370,6 +375,15 @@ impl Core {
                 }
                 outcome => return outcome,
             }
+        }
+    }
+
+    /// Whether another capability is worth to be asked for after so many. Where there are callbacks each may be ended by the next store
+    /// before it is used.
+    fn may_renew(&self, renewals: u32, deadline: Instant) -> bool {
+        match self.promises() {
+            Some(_) => Instant::now() < deadline,
+            None => renewals < MAX_RENEWALS,
         }
     }
 

@@ -23,6 +23,10 @@ impl Namespace {
         let _held = self.hold(Wants::new().read(asked.file));
         let (record, attributes) = self.fresh(asked.file)?;
         let version = attributes.access_control_version;
+        if self.has_callbacks() && asked.rights.contains(Rights::WRITE) {
+            // Nobody would be told of what is written by it.
+            return Err(ManagerStatus::NotSupported);
+        }
         let allowed = self.given_rights(permission::rights(&record, caller), version);
         require_shareable(&record, allowed, asked)?;
         let drive = self.drive_state(asked.file.drive);
