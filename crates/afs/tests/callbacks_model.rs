@@ -340,7 +340,7 @@ impl State {
             Message::WriteGranted { client, call, version } => {
                 let state = &mut self.clients[client];
                 if state.call == call {
-                    state.copy.writes();
+                    state.copy.answered_to_write();
                     state.doing = Doing::Writing { version, halves: 0 };
                 }
             }

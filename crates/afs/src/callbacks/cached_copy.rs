@@ -3,7 +3,7 @@
 use super::rules::Version;
 
 /// When something was asked for: answers to what was asked before a store, or before a lease was over, promise nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Era(u64);
 
 /// One client's copy of a file. Answers and breaks come by different ways and in any order.
@@ -14,6 +14,8 @@ pub struct CachedCopy {
     /// Nothing below this version is believed, whenever it comes.
     least: Version,
     era: Era,
+    /// It has asked to store, and is not answered yet.
+    asks_to_store: bool,
 }
 
 impl CachedCopy {
@@ -32,14 +34,17 @@ impl CachedCopy {
         self.era
     }
 
-    /// The manager has promised to tell of changes after this version.
-    pub fn granted(&mut self, asked: Era, version: Version) {
-        if asked == self.era && version >= self.least {
+    /// The manager has promised to tell of changes after this version. Whether that is still worth something: otherwise
+    /// nothing else is to be believed of the answer either.
+    pub fn granted(&mut self, asked: Era, version: Version) -> bool {
+        let is_good = asked == self.era && version >= self.least && !self.asks_to_store;
+        if is_good {
             self.promised = Some(version);
             if self.contents != Some(version) {
                 self.contents = None;
             }
         }
+        is_good
     }
 
     /// All of the file was read under this version.
@@ -49,20 +54,35 @@ impl CachedCopy {
         }
     }
 
-    /// The client is about to ask for a store: what it holds is to be what the file becomes. Its callback has ended.
+    /// The client is about to ask for a store: what it holds is to be what the file becomes. Its callback has ended. Before
+    /// [`CachedCopy::answered_to_write`] nothing is promised: the manager ends what it promises before it hears of this.
     pub const fn writes(&mut self) {
         self.begin_era();
         self.contents = None;
+        self.asks_to_store = true;
+    }
+
+    /// The manager has answered that the client may write, or that it may not. What was asked for before that promises nothing.
+    pub const fn answered_to_write(&mut self) {
+        self.begin_era();
+        self.asks_to_store = false;
+    }
+
+    /// Whether the client has asked to store, and is not answered yet.
+    pub const fn asks_to_store(&self) -> bool {
+        self.asks_to_store
     }
 
     /// The store under this version is done, whose return was asked for in that era; with a promise, what was stored is what the file
-    /// is.
-    pub fn stored(&mut self, asked: Era, version: Version, is_promised: bool) {
+    /// is. Whether the promise is still worth something.
+    pub fn stored(&mut self, asked: Era, version: Version, is_promised: bool) -> bool {
         let next = version.saturating_add(1);
-        if asked == self.era && is_promised && next >= self.least {
+        let is_good = asked == self.era && is_promised && next >= self.least;
+        if is_good {
             self.promised = Some(next);
             self.contents = Some(next);
         }
+        is_good
     }
 
     /// The manager tells that nothing up to this version is so any more.
@@ -99,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_before_a_store_or_a_lapse_promises_nothing_after_it() {
-        for ends in [CachedCopy::writes, CachedCopy::lapsed] {
+        for ends in [CachedCopy::writes, CachedCopy::answered_to_write, CachedCopy::lapsed] {
             let mut copy = copy();
             let asked = copy.era();
             ends(&mut copy);
@@ -107,6 +127,19 @@ mod tests {
             copy.stored(asked, 3, true);
             assert_eq!(copy.promised(), None);
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_beside_the_beginning_of_a_store_promises_nothing() {
+        let mut copy = copy();
+        copy.writes();
+        // It may have come to the manager before the other question, which ends it there.
+        let asked = copy.era();
+        assert!(!copy.granted(asked, 2) && copy.asks_to_store());
+        copy.lapsed();
+        assert!(!copy.granted(copy.era(), 2));
+        copy.answered_to_write();
+        assert!(!copy.granted(asked, 2) && copy.granted(copy.era(), 2));
     }
 
     #[test]

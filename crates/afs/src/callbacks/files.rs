@@ -7,7 +7,7 @@ use std::hash::Hash;
 const FEW: usize = 16;
 
 /// A set of files.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Files<F> {
     One(F),
     /// Not more than [`FEW`], in any order, each once.

@@ -200,14 +200,26 @@ impl FileRules {
         }
     }
 
-    /// Attributes or names are about to be changed on a client's behalf: what all others were promised ends.
+    /// Attributes or names are about to be changed on a client's behalf: what all others were promised ends. Those who have not said yet
+    /// that they know of a store are among them.
     pub(crate) fn changes(&mut self, client: Client) -> Clients {
         let is_kept = self.holders.remove(client);
         let mut kept = Clients::default();
         if is_kept {
             kept.add(client);
         }
-        mem::replace(&mut self.holders, kept)
+        let mut ended = mem::replace(&mut self.holders, kept);
+        if let Some(Store { stage: Stage::Breaking { untold, .. }, .. }) = self.store.as_deref() {
+            for other in untold.iter().filter(|other| *other != client) {
+                ended.add(other);
+            }
+        }
+        ended
+    }
+
+    /// A client that was to hold a callback does not: somebody else is changing attributes or names.
+    pub(crate) fn unpromise(&mut self, client: Client) {
+        self.holders.remove(client);
     }
 
     /// A client wants to write: who may already is told so again, so that it may go on, unless somebody waits for its end. Where

@@ -22,7 +22,7 @@ pub enum Unknown {
 pub type FileStep<F> = (F, Step);
 
 /// The callbacks and stores of all files of a manager, `F` being what names a file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Callbacks<F> {
     /// None: the drive is being asked. Only one answer of a drive can be on its way: one that comes later could tell a version of
     /// before.
@@ -133,6 +133,18 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         self.note(client, file);
     }
 
+    /// On whose behalf attributes or names are being changed, in order; each as often as it is.
+    pub fn changers(&self, file: F) -> Vec<Client> {
+        let mut changers = self.changing.get(&file).cloned().unwrap_or_default();
+        changers.sort_unstable();
+        changers
+    }
+
+    /// Who may believe yet what such changes have ended, in order.
+    pub fn believers(&self, file: F) -> Vec<Client> {
+        self.believers.get(&file).into_iter().flat_map(Clients::iter).collect()
+    }
+
     /// What is going on with a file, if anything is known of it.
     pub fn file(&self, file: F) -> Option<&FileRules> {
         self.files.get(&file)?.as_ref()
@@ -161,6 +173,7 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         version: Version,
     ) -> Result<Result<Vec<FileStep<F>>, NeverGiven>, Unknown> {
         let steps = self.known(file)?.returned(client, version);
+        let steps = steps.map(|steps| self.promising(file, steps));
         self.note(client, file);
         Ok(steps.map(|steps| of_file(file, steps)))
     }
@@ -225,11 +238,30 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         };
         let writer = rules.writer();
         let steps = change(rules);
+        let steps = self.promising(file, steps);
         if let Some(writer) = writer {
             self.note(writer, file);
         }
         self.forget(file);
         of_file(file, steps)
+    }
+
+    /// Who has stored is promised nothing either while attributes or names are changed on behalf of another one.
+    fn promising(&mut self, file: F, mut steps: Vec<Step>) -> Vec<Step> {
+        let (Some(changers), Some(Some(rules))) =
+            (self.changing.get(&file), self.files.get_mut(&file))
+        else {
+            return steps;
+        };
+        for step in &mut steps {
+            if let Step::Stored { client, is_promised, .. } = step
+                && changers.iter().any(|other| other != client)
+            {
+                rules.unpromise(*client);
+                *is_promised = false;
+            }
+        }
+        steps
     }
 
     /// Notes whether a client has to do with a file, which may be forgotten then.

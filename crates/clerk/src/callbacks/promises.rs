@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nasd_afs::callbacks::{CachedCopy, Era, Version};
 use nasd_cache::Cache;
+use nasd_types::Timestamp;
 
 use super::cached;
 use crate::names::KnownNames;
@@ -33,6 +34,8 @@ struct Held {
     version: Option<Version>,
     /// What was told with the promise, and is so until it ends.
     attributes: Option<FileAttributes>,
+    /// Revision and change time of the newest attributes that any answer has told, believed or not.
+    newest: Option<(u64, Timestamp)>,
     /// Changes of the file's attributes by this clerk, of which the file manager does not tell it.
     changes: u64,
 }
@@ -78,15 +81,7 @@ impl Promises {
     /// Somebody is about to ask about a file.
     pub(crate) fn asking(&self, handle: FileHandle) -> Asking {
         let mut state = self.lock();
-        if state.files.len() >= MAX_FILES && !state.files.contains_key(&handle) {
-            // The file manager tells of them in vain. Answers that are on their way find nothing.
-            state.files.clear();
-        }
-        let State { files, next_id, .. } = &mut *state;
-        let held = files.entry(handle).or_insert_with(|| {
-            *next_id += 1;
-            Held { id: *next_id, ..Held::default() }
-        });
+        let held = state.noted(handle);
         Asking { handle, id: held.id, era: held.copy.era(), changes: held.changes }
     }
 
@@ -109,8 +104,10 @@ impl Promises {
         }
         if let Some(held) = state.held(&asking) {
             held.version = Some(version);
-            held.copy.granted(asking.era, version);
-            held.attributes = (held.copy.promised() == Some(version)).then_some(*attributes);
+            let is_newest = held.note(attributes);
+            if held.copy.granted(asking.era, version) && is_newest {
+                held.attributes = Some(*attributes);
+            }
         }
     }
 
@@ -121,20 +118,26 @@ impl Promises {
             return;
         };
         held.version = Some(told.version);
-        if !told.promised {
-            return;
+        held.note(&told.file.attributes);
+        // Where the promise is worth nothing any more, an answer that came before may have told what is newer.
+        if told.promised && held.copy.granted(asking.era, told.version) {
+            held.attributes = (held.changes == asking.changes).then_some(told.file.attributes);
         }
-        held.copy.granted(asking.era, told.version);
-        held.attributes = (held.copy.promised() == Some(told.version)
-            && held.changes == asking.changes)
-            .then_some(told.file.attributes);
     }
 
-    /// This clerk is about to store a file: its callback has ended.
+    /// This clerk is about to ask for a store of a file: its callback has ended, and nothing is promised before that is answered.
     pub(crate) fn writes(&self, handle: FileHandle) {
+        let mut state = self.lock();
+        let held = state.noted(handle);
+        held.copy.writes();
+        held.attributes = None;
+    }
+
+    /// It is answered, whatever to: the file manager has nothing of the question to deal with any more.
+    pub(crate) fn answered_to_write(&self, handle: FileHandle) {
         if let Some(held) = self.lock().files.get_mut(&handle) {
-            held.copy.writes();
-            held.attributes = None;
+            held.copy.answered_to_write();
+            held.end_if_broken();
         }
     }
 
@@ -145,10 +148,10 @@ impl Promises {
             return;
         };
         held.version = Some(told.version);
-        held.copy.stored(asking.era, version, told.promised);
-        let is_promised = told.promised && held.copy.promised() == Some(told.version);
-        held.attributes =
-            (is_promised && held.changes == asking.changes).then_some(told.file.attributes);
+        held.note(&told.file.attributes);
+        if held.copy.stored(asking.era, version, told.promised) {
+            held.attributes = (held.changes == asking.changes).then_some(told.file.attributes);
+        }
     }
 
     /// The file as it is, if that is believed.
@@ -225,21 +228,19 @@ impl Promises {
         }
     }
 
-    /// The answer to such a change has told the attributes after it. It may have been overtaken by the answer to a later one.
+    /// The answer to such a change has told the attributes after it. It may have been overtaken by the answer to a later one, or to
+    /// a question after that, also where what that has told is not believed.
     pub(crate) fn attributes_told(&self, handle: FileHandle, told: &FileAttributes) {
         if let Some(held) = self.lock().files.get_mut(&handle) {
-            let known = held.attributes.as_ref();
-            let is_overtaken = known.is_some_and(|known| {
-                (known.revision, known.change_time) > (told.revision, told.change_time)
-            });
-            if held.copy.promised().is_some() && !is_overtaken {
+            let is_newest = held.note(told);
+            if held.copy.promised().is_some() && is_newest {
                 held.attributes = Some(*told);
             }
         }
     }
 
     /// The file was read here: its access time has moved.
-    pub(crate) fn accessed(&self, handle: FileHandle, time: nasd_types::Timestamp) {
+    pub(crate) fn accessed(&self, handle: FileHandle, time: Timestamp) {
         if let Some(held) = self.lock().files.get_mut(&handle)
             && let Some(attributes) = &mut held.attributes
         {
@@ -255,12 +256,35 @@ impl Promises {
 }
 
 impl State {
+    /// What is known of a file, which may be nothing yet.
+    fn noted(&mut self, handle: FileHandle) -> &mut Held {
+        let State { files, next_id, .. } = self;
+        if files.len() >= MAX_FILES && !files.contains_key(&handle) {
+            // The file manager tells of them in vain. Answers that are on their way find nothing.
+            files.retain(|_, held| held.copy.asks_to_store());
+        }
+        files.entry(handle).or_insert_with(|| {
+            *next_id += 1;
+            Held { id: *next_id, ..Held::default() }
+        })
+    }
+
     fn held(&mut self, asking: &Asking) -> Option<&mut Held> {
         self.files.get_mut(&asking.handle).filter(|held| held.id == asking.id)
     }
 }
 
 impl Held {
+    /// An answer has told these attributes: whether none was newer.
+    fn note(&mut self, told: &FileAttributes) -> bool {
+        let told = (told.revision, told.change_time);
+        let is_newest = self.newest.is_none_or(|newest| newest <= told);
+        if is_newest {
+            self.newest = Some(told);
+        }
+        is_newest
+    }
+
     fn end_if_broken(&mut self) {
         if self.copy.promised().is_none() {
             self.attributes = None;

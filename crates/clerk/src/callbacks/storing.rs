@@ -159,7 +159,12 @@ impl FileState {
         }
         let told = core.ask_in_session(|names| {
             names.get_write_capability(caller, self.handle, (end, MAX_OBJECT_BYTES))
-        })?;
+        });
+        // Where nobody has waited for the answer, the file manager may have the question before it yet.
+        if let Some(promises) = core.promises().filter(|_| told != Err(ClerkError::Interrupted)) {
+            promises.answered_to_write(self.handle);
+        }
+        let told = told?;
         let issued = told.file.capability;
         let grant = Grant::new(Arc::clone(caller), self.handle, issued, core.protection());
         let attributes = told.file.attributes;
