@@ -193,17 +193,51 @@ fn who_has_not_said_that_it_knows_of_a_change_is_waited_for_by_another_one_and_b
     assert!(all.is_recalled(&mut second));
     assert_eq!(returning.ask(&mut all), Ok(Turn::Wait));
     deal_with(&mut all, 2, 3);
-    assert_eq!(returning.ask(&mut all), Ok(Turn::Done(true)));
+    assert_eq!(returning.ask(&mut all), Ok(Turn::Done(false)), "the first is not made yet");
     returning.end(&mut all);
     // Who knows of a change before the store ends is not told of that.
     all.end_change(1, [FILE].into_iter());
     all.end_change(3, [FILE].into_iter());
     assert!(matches!(read(&mut all, 2), Ok(Turn::Done(Reading::Promised(4)))));
     all.begin_change(1, [FILE].into_iter(), NOW).unwrap();
-    deal_with(&mut all, 2, 5);
+    deal_with(&mut all, 2, 4);
     assert_eq!(write(&mut all, 1), Ok(Turn::Done(5)));
-    assert_eq!(Returning::of(1, 5).ask(&mut all), Ok(Turn::Wait), "the one that stored last");
-    assert_eq!((events(&mut all, 2), events(&mut all, 3).len()), (vec![], 2));
+    assert_eq!(Returning::of(1, 5).ask(&mut all), Ok(Turn::Done(true)));
+    assert_eq!(events(&mut all, 2), []);
+}
+
+#[test]
+fn who_stores_is_promised_nothing_while_another_one_s_change_is_made() {
+    let mut all = sessions(&[1, 2]);
+    assert_eq!(write(&mut all, 2), Ok(Turn::Done(3)));
+    let mut recall = all.begin_change(1, [FILE].into_iter(), NOW).unwrap();
+    assert!(all.is_recalled(&mut recall), "nobody believes anything");
+    let mut returning = Returning::of(2, 3);
+    assert_eq!(returning.ask(&mut all), Ok(Turn::Done(false)), "it may look before that is made");
+    returning.end(&mut all);
+    assert_eq!(all.counts().callbacks, 0);
+    all.end_change(1, [FILE].into_iter());
+    assert_eq!(read(&mut all, 2), Ok(Turn::Done(Reading::Promised(4))));
+    // Its own is no reason.
+    let mut all = sessions(&[1]);
+    assert_eq!(write(&mut all, 1), Ok(Turn::Done(3)));
+    all.begin_change(1, [FILE].into_iter(), NOW).unwrap();
+    assert_eq!(Returning::of(1, 3).ask(&mut all), Ok(Turn::Done(true)));
+}
+
+#[test]
+fn a_change_waits_for_those_who_are_being_told_of_a_store() {
+    let mut all = sessions(&[1, 2, 3]);
+    assert_eq!((read(&mut all, 2), read(&mut all, 3)), (PROMISED, PROMISED));
+    assert_eq!(write(&mut all, 1), Ok(Turn::Done(3)));
+    assert_eq!(Returning::of(1, 3).ask(&mut all), Ok(Turn::Wait));
+    deal_with(&mut all, 3, 1);
+    let mut recall = all.begin_change(1, [FILE].into_iter(), NOW).unwrap();
+    assert_eq!(events(&mut all, 2), [Event::Broken(FILE, 3), Event::Changed(FILE)]);
+    assert_eq!(events(&mut all, 3), [], "it knows already");
+    assert!(!all.is_recalled(&mut recall));
+    deal_with(&mut all, 2, 2);
+    assert!(all.is_recalled(&mut recall));
 }
 
 #[test]
