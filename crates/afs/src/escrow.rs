@@ -86,13 +86,18 @@ impl<F: Copy + Eq + Hash> Escrow<F> {
         self.waiting.len()
     }
 
+    /// Whether somebody may extend this file, or could until it is settled.
+    pub fn has(&self, file: F) -> bool {
+        self.grants.contains_key(&file)
+    }
+
     /// Whose escrow should be called back for those who wait, the largest first; none if nobody waits.
     pub fn to_recall(&self) -> Vec<F> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
-        let mut files: Vec<(u64, F)> =
-            self.grants.iter().map(|(file, grant)| (grant.end - grant.length, *file)).collect();
+        let sizes = self.grants.iter().map(|(file, grant)| (grant.end - grant.length, *file));
+        let mut files: Vec<(u64, F)> = sizes.filter(|(bytes, _)| *bytes > 0).collect();
         files.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         files.into_iter().map(|(_, file)| file).collect()
     }
@@ -133,6 +138,11 @@ impl<F: Copy + Eq + Hash> Escrow<F> {
         }
         self.count(file, from, to);
         self.serve()
+    }
+
+    /// So many bytes more are there than was known: of files that were not counted yet.
+    pub fn counted(&mut self, bytes: u64) {
+        self.used = self.used.saturating_add(bytes);
     }
 
     fn count(&mut self, file: F, from: u64, to: u64) {

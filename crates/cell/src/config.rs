@@ -54,6 +54,9 @@ pub struct VolumeConfig {
     /// Who owns its root directory when it is made.
     uid: u32,
     gid: u32,
+    /// How many bytes its files may have altogether, with the personality `afs`. Of other volumes the drives know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
     /// It is being made or removed: nobody serves it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
@@ -101,6 +104,7 @@ impl VolumeConfig {
             home: format!("{:016x}", home.0),
             uid: owner.0,
             gid: owner.1,
+            quota_bytes: None,
             unfinished: true,
             parts,
         }

@@ -75,6 +75,7 @@ pub use sealed::Seal;
 pub use token::{Token, hash_of};
 pub use volumes::{
     CellTable, begin_volume, check_volume_name, forget_volume, renumber_part, set_finished,
+    set_volume_quota,
 };
 pub use watched::WatchedCell;
 

@@ -110,6 +110,19 @@ pub fn set_finished(cell: &Cell, name: &str, finished: bool) -> Result<(), CellE
     })
 }
 
+/// Writes down how many bytes the files of a volume of the personality `afs` may have; `None`: as many as there is room for.
+///
+/// # Errors
+/// `Volume` where it is not known; `Damaged` or `Io`.
+pub fn set_volume_quota(cell: &Cell, name: &str, quota: Option<u64>) -> Result<(), CellError> {
+    update_config(cell.directory(), |config| {
+        let volume = config.other_volumes.iter_mut().find(|volume| volume.name == name);
+        let unknown = || CellError::Volume(format!("the cell has no volume `{name}`"));
+        volume.ok_or_else(unknown)?.quota_bytes = quota;
+        Ok(())
+    })
+}
+
 /// Forgets a volume of which nothing is left.
 ///
 /// # Errors
@@ -173,8 +186,9 @@ fn told(
     let root = RootOptions { uid, gid, ..RootOptions::default() };
     let keeper: Arc<dyn nasd_manager::keys::KeyKeeper> = Arc::new(keeper);
     let home = volume.home_id();
-    let personality = volume.personality();
-    Ok(nasd_manager::VolumeConfig { name, home, drives, keeper: Some(keeper), root, personality })
+    let (personality, quota) = (volume.personality(), volume.quota_bytes);
+    let keeper = Some(keeper);
+    Ok(nasd_manager::VolumeConfig { name, home, drives, keeper, root, personality, quota })
 }
 
 impl VolumeTable for CellTable {
@@ -239,6 +253,10 @@ mod tests {
         .unwrap();
         assert!(table.volumes().unwrap().is_empty());
         set_finished(&cell, "a", true).unwrap();
+        assert_eq!(table.volumes().unwrap()[0].quota, None);
+        set_volume_quota(&cell, "a", Some(7)).unwrap();
+        assert_eq!(table.volumes().unwrap()[0].quota, Some(7));
+        assert!(set_volume_quota(&cell, "b", None).is_err());
         let told = table.volumes().unwrap().remove(0);
         assert_eq!((told.root.uid, told.root.gid, told.drives.len()), (5, 6, volume.parts.len()));
         let (drive, keeper) = (told.drives[0].clone(), told.keeper.unwrap());

@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     pub(crate) errors: ErrorLatch,
     pub(crate) time: KeptTime,
     /// Length of the object, as the drive told last.
-    drive_size: u64,
+    pub(crate) drive_size: u64,
     /// How often drives had started anew when it was looked at last what of `pending` is to be hidden.
     restarts: Option<u64>,
     /// When its length was told, unless somebody has changed it since.
@@ -716,9 +716,18 @@ impl FileState {
         slot: &Arc<Slot>,
         range: ByteRange,
     ) -> Result<(), ClerkError> {
-        let punch = |grant: &Grant| core.objects.punch(grant, range);
-        let punch_it = || core.with_grant_to_change(slot, punch);
-        let punch = || self.storing(core, &slot.caller, punch_it);
+        let punch_it = || {
+            // The capability to store may reach no further than the file.
+            let size = self.lock().store.as_ref().map(|store| store.attributes.size);
+            let length = size
+                .map_or(range.length, |size| range.length.min(size.saturating_sub(range.offset)));
+            if length == 0 {
+                return Ok(());
+            }
+            let range = ByteRange::new(range.offset, length);
+            core.with_grant_to_change(slot, |grant| core.objects.punch(grant, range))
+        };
+        let punch = || self.storing(core, &slot.caller, 0, punch_it);
         let outcome = self.alone(core, None, punch);
         core.expire(self.handle);
         outcome

@@ -34,6 +34,17 @@ pub(crate) fn copy(
     if let Err(ClerkError::Interrupted) = source.file.sync(core) {
         return Err(ClerkError::Interrupted);
     }
+    let length = match core.promises() {
+        None => length,
+        // Room is asked for what there is.
+        Some(_) => {
+            let there = core.with_grant(source.slot, |from| core.objects.getattr(from))?;
+            length.min(there.logical_size.saturating_sub(source.offset))
+        }
+    };
+    if length == 0 {
+        return Ok(0);
+    }
     let range = RangeToCopy {
         name: to.name(),
         offset: target.offset,
@@ -50,8 +61,8 @@ pub(crate) fn copy(
         Err(ClerkError::Drive(Status::NoSpace)) if core.reclaim_space() => once(),
         outcome => outcome,
     };
-    let caller = &target.slot.caller;
-    let store = || target.file.storing(core, caller, with_room);
+    let (caller, end) = (&target.slot.caller, target.offset.saturating_add(length));
+    let store = || target.file.storing(core, caller, end, with_room);
     let copied = target.file.put_copied(core, store);
     core.expire(to);
     let Copied { length, .. } = copied?;

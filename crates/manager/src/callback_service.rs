@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nasd_afs::callbacks::{Reading, Version};
+use nasd_afs::callbacks::{Reading, Version, is_store};
+use nasd_afs::escrow::Wanted;
 use nasd_protocol::manager::{
     FileHandle, GetcapArguments, GetwcapArguments, ManagerStatus, Readable, ReturncapArguments,
     Returned, Writable,
@@ -13,7 +14,7 @@ use nasd_protocol::manager::{
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::caller::Caller;
-use crate::namespace::{Look, Namespace, Outcome, Storing};
+use crate::namespace::{Look, Namespace, Outcome, Room, Storing};
 use crate::objects::ObjectError;
 use crate::session_service::status;
 use crate::sessions::callbacks::{DriveWork, STORE_TIME, Turn};
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a capability to store is good, so that a client need not ask again before its time is over: the file manager
 /// ends it by the version.
 const STORE_LIFETIME: Duration = Duration::from_secs(60);
+
+/// What a client is given at most beyond what it needs to write: others want some, too.
+const MOST_MORE: u64 = 16 << 20;
 
 /// How often a request is begun anew when others come between.
 const ATTEMPTS: usize = 64;
@@ -71,10 +75,20 @@ impl CallbacksOf<'_> {
             return Err(ManagerStatus::TooLarge);
         }
         self.names.may_be_stored(self.caller, file)?;
+        let _under = self.names.under_quota();
+        self.wait_until_counted(file)?;
+        let least_end = least_end.max(cut_to.unwrap_or(0));
         for _ in 0..ATTEMPTS {
             let may_write = |all: &mut Sessions, now| all.may_write(client, self.member, file, now);
             let version = self.turn(may_write)?;
-            let end = best_end.max(least_end).min(MAX_OBJECT_BYTES);
+            let end = match self.room_to_store(file, version, (least_end, best_end)) {
+                Ok(Some(end)) => end,
+                Ok(None) => continue,
+                Err(failed) => {
+                    self.give_back(client, file, version);
+                    return Err(failed);
+                }
+            };
             let lifetime_ns = nanoseconds(STORE_LIFETIME);
             let storing = Storing { version, end, cut_to, lifetime_ns };
             match self.names.look_to_store(self.caller, file, &storing) {
@@ -115,18 +129,95 @@ impl CallbacksOf<'_> {
     }
 
     /// Does something that changes a file for those who read it, as a store of the file manager's own, and returns when all who held callbacks
-    /// know.
+    /// know. It may give the file another size.
     pub(crate) fn storing<T>(
         &self,
         file: FileHandle,
+        size: Option<u64>,
         operation: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
+        let _under = self.names.under_quota();
+        self.wait_until_counted(file)?;
         let version = self.turn(|all, now| all.may_store(file, now))?;
         let ending = Ending { hub: self.hub, file, version };
-        let outcome = operation();
+        let room = size.map_or(Ok(()), |size| self.room_to_resize(file, version, size));
+        let outcome = room.and_then(|()| operation());
         drop(ending);
         self.turn(|all, _| Ok(all.settled(file, version)))?;
         outcome
+    }
+
+    /// Where files may have only so many bytes, none is stored before those of its drive are counted.
+    fn wait_until_counted(&self, file: FileHandle) -> Outcome<()> {
+        self.turn(|_, _| match self.names.is_counted(file.drive) {
+            true => Ok(Turn::Done(())),
+            false => Ok(Turn::Wait),
+        })
+    }
+
+    /// Where a capability to store a file under this version ends: as far as there is room, which may have to be waited for. Nothing where the
+    /// store is over, or the drive had to be told again.
+    fn room_to_store(
+        &self,
+        file: FileHandle,
+        version: Version,
+        (least_end, best_end): (u64, u64),
+    ) -> Outcome<Option<u64>> {
+        let best_end = best_end.max(least_end).min(MAX_OBJECT_BYTES);
+        if !self.names.has_quota() {
+            return Ok(Some(best_end));
+        }
+        let length = match self.names.length_under(file, version)? {
+            Ok(length) => length,
+            Err(at_drive) => {
+                self.catch_up(file, at_drive, version)?;
+                return Ok(None);
+            }
+        };
+        let least_end = least_end.max(length);
+        let best_end = best_end.clamp(least_end, least_end.saturating_add(MOST_MORE));
+        let wanted = Wanted { length, least_end, best_end };
+        let mut has_waited = false;
+        let mut ask = |all: &mut Sessions, now| {
+            // What is set aside comes back when that store ends, so it must not have.
+            if all.version_of(file) != Some(version) {
+                return Ok(Turn::Done(None));
+            }
+            let room = self.names.room_for(file, wanted);
+            match room {
+                Room::Wait => {
+                    has_waited = true;
+                    all.wait_for(&self.names.hold_room());
+                    return Ok(Turn::Wait);
+                }
+                Room::Until(_) if has_waited => all.store_begins(file, now),
+                Room::Until(_) | Room::Full => {}
+            }
+            Ok(Turn::Done(Some(room)))
+        };
+        let mut room = self.turn(&mut ask);
+        if room == Ok(Some(Room::Full)) && self.names.make_room() {
+            room = self.turn(&mut ask);
+        }
+        match room {
+            Ok(Some(Room::Until(end))) => Ok(Some(end)),
+            Ok(None) => Ok(None),
+            Ok(Some(Room::Full | Room::Wait)) => Err(ManagerStatus::NoSpace),
+            Err(failed) => {
+                self.names.give_up_room(file);
+                Err(failed)
+            }
+        }
+    }
+
+    /// The same for a new size.
+    fn room_to_resize(&self, file: FileHandle, version: Version, size: u64) -> Outcome<()> {
+        for _ in 0..ATTEMPTS {
+            if self.room_to_store(file, version, (size, size))?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(ManagerStatus::Busy)
     }
 
     /// The drive has another version than the rules say.
@@ -134,7 +225,7 @@ impl CallbacksOf<'_> {
         if at_drive < version {
             // It was started anew, and has lost that.
             return match self.names.advance(file, version, true) {
-                Ok(()) | Err(ObjectError::Refused(_)) => Ok(()),
+                Ok(_) | Err(ObjectError::Refused(_)) => Ok(()),
                 Err(error) => Err(outcome_of(&error)),
             };
         }
@@ -149,14 +240,19 @@ impl CallbacksOf<'_> {
 
     /// Ends a store that came to nothing.
     fn give_back(&self, client: u64, file: FileHandle, version: Version) {
-        self.hub.with(|all, now| {
+        self.names.settle_if_gone(file);
+        let turn = self.hub.with(|all, now| {
             let mut is_noted = false;
-            // Where the session is over so is the store.
-            let _ = all.returned((client, self.member), file, version, &mut is_noted, now);
+            let turn = all.returned((client, self.member), file, version, &mut is_noted, now);
             if is_noted {
                 all.end_return(client, file, version);
             }
+            turn
         });
+        // Where the session is over so is the store. What can't be done now is done by whoever asks next, or by [`tend`].
+        if let Ok(Turn::Work(work)) = turn {
+            let _ = perform(self.hub, self.names, work);
+        }
     }
 
     /// Asks until there is an answer, and does what has to be done for that.
@@ -214,12 +310,29 @@ fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> 
     match work {
         DriveWork::Ask(file) => {
             let told = names.object_version(file);
-            hub.with(|all, _| all.found(file, told.ok()));
+            hub.with(|all, _| {
+                if let Ok((version, length)) = told
+                    && !is_store(version)
+                {
+                    names.settle_length(file, length);
+                }
+                all.found(file, told.ok().map(|(version, _)| version));
+            });
             told.map(drop)
         }
-        DriveWork::Advance { file, to, durable } => match names.advance(file, to, durable) {
-            Ok(()) => {
-                hub.with(|all, now| all.advanced(file, to, now));
+        DriveWork::Advance { file, to, durable } => match names.advance(
+            file,
+            to,
+            // What is accounted for must not change with a power cut.
+            durable || (!is_store(to) && names.has_quota()),
+        ) {
+            Ok(length) => {
+                hub.with(|all, now| {
+                    if !is_store(to) {
+                        names.settle_length(file, length);
+                    }
+                    all.advanced(file, to, now);
+                });
                 Ok(())
             }
             Err(error @ (ObjectError::NoSuchObject | ObjectError::Refused(_))) => {

@@ -81,7 +81,7 @@ impl<'a> Changes<'a> {
                     // Others may read less by it, or something else.
                     Err(ManagerStatus::Busy) if names.has_callbacks() => {
                         let caller = Caller { stores: true, ..caller.clone() };
-                        self.storing(set.file, true, || set_it(&caller))
+                        self.storing(set.file, true, set.changes.size, || set_it(&caller))
                     }
                     outcome => outcome,
                 }
@@ -120,12 +120,12 @@ impl<'a> Changes<'a> {
             Procedure::Setxattr => self.once::<Setxattr>(arguments, |caller, set| {
                 let name = set.name.as_bytes();
                 let set_it = || names.setxattr(caller, set.file, name, &set.value, set.flags);
-                self.storing(set.file, is_of_system(name), set_it)
+                self.storing(set.file, is_of_system(name), None, set_it)
             }),
             Procedure::Removexattr => self.once::<Removexattr>(arguments, |caller, old| {
                 let name = old.name.as_bytes();
                 let remove_it = || names.removexattr(caller, old.file, name);
-                self.storing(old.file, is_of_system(name), remove_it)
+                self.storing(old.file, is_of_system(name), None, remove_it)
             }),
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
@@ -184,6 +184,7 @@ impl<'a> Changes<'a> {
         &self,
         file: FileHandle,
         is_store: bool,
+        size: Option<u64>,
         operation: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
         if !is_store || !self.names.has_callbacks() {
@@ -191,7 +192,7 @@ impl<'a> Changes<'a> {
         }
         let member = self.peer.identity.to_string();
         let (hub, names, caller) = (self.sessions.hub(), self.names, self.caller);
-        CallbacksOf { hub, names, caller, member: &member }.storing(file, operation)
+        CallbacksOf { hub, names, caller, member: &member }.storing(file, size, operation)
     }
 
     fn answer<Op: Change>(

@@ -38,6 +38,9 @@ pub struct ManagerConfig {
     pub root: RootOptions,
     /// How the volume behaves for those who share its files. Must stay the same for the volume's life.
     pub personality: Personality,
+    /// How many bytes the files of a volume of the personality `afs` may have altogether; `None`: as many as there is room for. In other
+    /// volumes that is up to the drives.
+    pub quota: Option<u64>,
     /// How long a call waits for a drive that is away. Less than clients wait for one answer.
     pub patience: Duration,
     /// How long it waits where there is another way, or others wait meanwhile.
@@ -83,6 +86,8 @@ pub struct VolumeConfig {
     pub root: RootOptions,
     /// As [`ManagerConfig::personality`].
     pub personality: Personality,
+    /// As [`ManagerConfig::quota`].
+    pub quota: Option<u64>,
 }
 
 /// Where the cell's further volumes are written down.
@@ -153,6 +158,7 @@ impl ManagerConfig {
             capability_lifetime: Duration::from_secs(600),
             root: RootOptions::default(),
             personality: Personality::Nfs,
+            quota: None,
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(1),
             drive_connections: 2,
@@ -180,6 +186,7 @@ impl ManagerConfig {
             keeper: volume.keeper.clone(),
             root: volume.root,
             personality: volume.personality,
+            quota: volume.quota,
             ..self.clone()
         }
     }

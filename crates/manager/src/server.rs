@@ -45,6 +45,9 @@ pub enum ServerError {
 /// How often what was answered is made durable, and looked whether the journal fills.
 const JOURNAL_PAUSE: Duration = Duration::from_millis(500);
 
+/// How often is looked whether files are to be counted.
+const COUNT_PAUSE: Duration = Duration::from_millis(100);
+
 /// How often is looked whether objects should be made ahead.
 const AHEAD_PAUSE: Duration = Duration::from_millis(20);
 
@@ -141,6 +144,9 @@ impl ManagerServer {
         let volumes = Arc::clone(&self.volumes);
         let make = move || volumes.make_ahead();
         self.threads.push(start_repeating("nasd-ahead", &self.stop, AHEAD_PAUSE, make)?);
+        let volumes = Arc::clone(&self.volumes);
+        let count = move || volumes.count_files();
+        self.threads.push(start_repeating("nasd-count", &self.stop, COUNT_PAUSE, count)?);
         if config.keeper.is_some() {
             let pause = config.rotation_interval.map_or(interval, |age| age.min(interval));
             let volumes = Arc::clone(&self.volumes);

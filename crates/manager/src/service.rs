@@ -379,7 +379,7 @@ impl ManagerService {
         }
         let hub = self.sessions.hub();
         let callbacks = CallbacksOf { hub, names, caller, member: "" };
-        callbacks.storing(file, || names.revoke(caller, file))
+        callbacks.storing(file, None, || names.revoke(caller, file))
     }
 
     /// The state of the cell, every drive asked at the same time, so that those that are away

@@ -38,6 +38,8 @@ pub(crate) struct Volume {
     objects: Arc<dyn ObjectStore>,
     rotation: Option<Rotation>,
     options: NamespaceOptions,
+    /// It may change while the volume is served.
+    quota: Mutex<Option<u64>>,
     /// Once it could be opened.
     names: OnceLock<Arc<Namespace>>,
     /// What the last housekeeping could not finish.
@@ -68,6 +70,7 @@ impl Volume {
             objects,
             rotation,
             options: namespace_options(config, keys),
+            quota: Mutex::new(config.quota),
             names: OnceLock::new(),
             backlog: AtomicU64::new(0),
         }
@@ -93,7 +96,8 @@ impl Volume {
         if let Some(names) = self.names.get() {
             return Ok(names);
         }
-        let names = Namespace::open(Arc::clone(&self.objects), self.options.clone())?;
+        let options = NamespaceOptions { quota: self.quota(), ..self.options.clone() };
+        let names = Namespace::open(Arc::clone(&self.objects), options)?;
         self.fence();
         Ok(self.names.get_or_init(|| Arc::new(names)))
     }
@@ -109,6 +113,22 @@ impl Volume {
         };
         if let Err(error) = rotation.rotate(true) {
             tracing::error!(volume = %self.name, %error, "the working keys are not changed");
+        }
+    }
+
+    fn quota(&self) -> Option<u64> {
+        *self.quota.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its files may have so many bytes from now on. Callers must not be several at a time.
+    fn set_quota(&self, quota: Option<u64>) {
+        let before = {
+            let mut present = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *present, quota)
+        };
+        if let Some(names) = self.names.get().filter(|_| before != quota) {
+            tracing::info!(volume = %self.name, ?quota, "the volume has another quota");
+            names.set_quota(quota);
         }
     }
 
@@ -303,7 +323,7 @@ impl Volumes {
             return Err(TableError(format!("a cell has at most {MAX_VOLUMES} volumes")));
         }
         let present = self.list();
-        let mut next = vec![self.first_volume()];
+        let (mut next, mut quotas) = (vec![self.first_volume()], Vec::new());
         for config in &told {
             let config = self.config.of_volume(config);
             config.check().map_err(|error| TableError(format!("{}: {error}", config.volume)))?;
@@ -312,7 +332,13 @@ impl Volumes {
                 return Err(TableError(format!("there are two volumes `{}`", volume.name)));
             }
             let known = present.iter().find(|known| known.is_same(&volume));
+            if let Some(known) = known {
+                quotas.push((Arc::clone(known), config.quota));
+            }
             next.push(known.cloned().unwrap_or_else(|| Arc::new(volume)));
+        }
+        for (volume, quota) in quotas {
+            volume.set_quota(quota);
         }
         for volume in &next {
             volume.open_or_wait();
@@ -348,6 +374,13 @@ impl Volumes {
             // The reasons were logged.
             let _ = names.bring_home().and_then(|()| names.commit());
         }
+    }
+
+    /// Counts the files of volumes that have a quota, where that is still to be done.
+    pub(crate) fn count_files(&self) {
+        self.list().iter().filter_map(|volume| volume.names.get()).for_each(|names| {
+            names.count_files();
+        });
     }
 
     /// Makes objects ahead where few are left.
@@ -442,6 +475,7 @@ fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> Namespac
         home: config.home,
         root: config.root,
         personality: config.personality,
+        quota: config.quota,
         keys,
         mint: MintOptions {
             lifetime: config.capability_lifetime,

@@ -93,6 +93,7 @@ fn volume(cell: &Cell, called: &str, number: u32, quota: u64, home: u64) -> Volu
         keeper: Some(Arc::new(Forgetful)),
         root: RootOptions::default(),
         personality: Personality::Nfs,
+        quota: None,
     }
 }
 

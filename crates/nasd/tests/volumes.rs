@@ -130,6 +130,55 @@ fn a_volume_is_made_used_and_removed_while_the_cell_runs() {
     cell.stop();
 }
 
+#[test]
+fn the_quota_of_a_volume_with_callbacks_is_the_bytes_of_its_files() {
+    const MIB: usize = 1 << 20;
+    let mut cell = cell();
+    done(&cell, "volume create shared --personality afs --quota 8M");
+    let at = mounted(&cell, "shared");
+    let free = |at: &Mounted| {
+        let told = rustix::fs::statvfs(&at.0).unwrap();
+        (told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize)
+    };
+    assert_eq!(free(&at), (8 << 20, 8 << 20));
+    write(at.join("first"), 1, 5 * MIB).unwrap();
+    assert_eq!(free(&at).1, 3 << 20);
+    let full = write(at.join("second"), 2, 4 * MIB).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    write(at.join("second"), 2, 3 * MIB).unwrap();
+    assert_eq!(free(&at).1, 0);
+    let list = facts(&cell, "volume list");
+    assert!(list["volumes"][1]["total_bytes"] == 8 << 20, "{list}");
+    assert!(list["volumes"][1]["free_bytes"] == 0, "{list}");
+    let shown = facts(&cell, "volume show shared");
+    assert!(
+        shown["quota_bytes"] == 8 << 20 && shown["parts"][0]["quota_bytes"].is_null(),
+        "{shown}"
+    );
+
+    // What is there can be written over, and removed, also when it may have less than it has.
+    done(&cell, "volume resize shared --quota 6M");
+    assert_eq!(free(&at), (6 << 20, 0));
+    fs::OpenOptions::new().write(true).open(at.join("first")).unwrap().write_all(b"new").unwrap();
+    let full = write(at.join("third"), 3, 1).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    fs::remove_file(at.join("first")).unwrap();
+    wait_until("it is removed", || free(&at).1 == 3 << 20);
+    write(at.join("third"), 3, 3 * MIB).unwrap();
+    unmounted(&cell, at);
+    cell.stop();
+    cell.restart();
+    let at = mounted(&cell, "shared");
+    wait_until("all is counted", || free(&at) == (6 << 20, 0));
+    done(&cell, "volume resize shared --quota none");
+    write(at.join("fourth"), 4, 9 * MIB).unwrap();
+    done(&cell, "volume resize shared --quota 16M");
+    wait_until("all is counted", || free(&at) == (16 << 20, 1 << 20));
+    assert!(write(at.join("fifth"), 5, MIB + 1).is_err());
+    unmounted(&cell, at);
+    cell.stop();
+}
+
 /// Bytes that the component drives of a striped cell have in use, all together.
 fn used(cell: &TestCell) -> u64 {
     let told = facts(cell, "status");

@@ -240,6 +240,13 @@ impl FileRules {
         }
     }
 
+    /// Somebody waits for the end of the store that is under way, though not for the file: it does not go on for ever.
+    pub fn wait_for(&mut self) {
+        if let Some(store) = self.store.as_deref_mut() {
+            store.is_waited_for = true;
+        }
+    }
+
     /// The drive has this version now.
     pub fn advanced(&mut self, to: Version) -> Vec<Step> {
         self.advanced_telling(to, &Clients::default())

@@ -161,6 +161,13 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         Ok(of_file(file, steps))
     }
 
+    /// Somebody waits for the end of a file's store ([`FileRules::wait_for`]).
+    pub fn wait_for(&mut self, file: F) {
+        if let Some(Some(rules)) = self.files.get_mut(&file) {
+            rules.wait_for();
+        }
+    }
+
     /// A client has written all that it wanted to ([`FileRules::returned`]).
     ///
     /// # Errors

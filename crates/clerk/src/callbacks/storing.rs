@@ -8,6 +8,7 @@
 //! waits.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nasd_afs::callbacks::Version;
 use nasd_client::interrupt;
@@ -18,7 +19,7 @@ use crate::ClerkError;
 use crate::backend::Grant;
 use crate::core::Core;
 use crate::file::FileState;
-use crate::wire::{Caller, FileAttributes, FileHandle, ManagerStatus};
+use crate::wire::{Caller, FileAttributes, FileHandle, ManagerStatus, Writable};
 
 /// A store under way.
 #[derive(Clone, Debug)]
@@ -32,11 +33,19 @@ pub(crate) struct Store {
     pub(crate) target: u64,
     /// And only what was appended before this one.
     pub(crate) appends: u64,
+    /// How far it has to reach besides what is kept here to be written.
+    least_end: u64,
     /// The version that was shown before.
     before: Option<Version>,
     /// What is new in the file when it is done, to be kept.
     stored: Option<Arc<Stored>>,
 }
+
+/// So often more room is asked for, when the file has turned out to be longer than was known.
+const MOST_ASKED: usize = 4;
+
+/// Before it is asked again: the file manager has waited already.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// So often a store is begun anew whose time was over before it was returned.
 const MOST_STORES: usize = 64;
@@ -79,18 +88,20 @@ impl FileState {
         self.lock().errors.since(errors_before).map_or(Ok(()), Err)
     }
 
-    /// Does something to the file that others are to be told of, with everything that was written before.
+    /// Does something to the file that others are to be told of, with everything that was written before. It reaches no further than
+    /// `least_end`, or than the file does.
     pub(crate) fn storing<T>(
         self: &Arc<Self>,
         core: &Arc<Core>,
         caller: &Arc<Caller>,
+        least_end: u64,
         change: impl FnOnce() -> Result<T, ClerkError>,
     ) -> Result<T, ClerkError> {
         if core.promises().is_none() {
             return change();
         }
         let _turn = interrupt::lock(&self.store_turn)?;
-        self.begin_store_as(core, caller)?;
+        self.begin_store_as(core, caller, least_end)?;
         // Nobody knows here what the file has then.
         if let Some(store) = &mut self.lock().store {
             (store.before, store.stored) = (None, None);
@@ -107,15 +118,16 @@ impl FileState {
             return Ok(());
         };
         drop(inner);
-        self.begin_store_as(core, &caller)
+        self.begin_store_as(core, &caller, 0)
     }
 
     fn begin_store_as(
         self: &Arc<Self>,
         core: &Arc<Core>,
         caller: &Arc<Caller>,
+        least_end: u64,
     ) -> Result<(), ClerkError> {
-        let asked = self.ask_to_store(core, caller);
+        let asked = self.ask_to_store(core, caller, least_end);
         let mut inner = self.lock();
         let store = match asked {
             Ok(store) => store,
@@ -142,10 +154,12 @@ impl FileState {
         self: &Arc<Self>,
         core: &Arc<Core>,
         caller: &Arc<Caller>,
+        least_end: u64,
     ) -> Result<Store, ClerkError> {
         let mut inner = self.lock();
         inner.pending.seal();
-        let end = inner.pending.end_of_all();
+        let (end, appended) = (inner.pending.end_of_all(), inner.appending.held_bytes());
+        let known = if appended > 0 { inner.drive_size } else { 0 };
         // Whoever was interrupted may have begun with less than there is now.
         let (target, stored) = match inner.target {
             Some(target) => (target, None),
@@ -157,9 +171,8 @@ impl FileState {
         if let Some(promises) = core.promises() {
             promises.writes(self.handle);
         }
-        let told = core.ask_in_session(|names| {
-            names.get_write_capability(caller, self.handle, (end, MAX_OBJECT_BYTES))
-        });
+        let least = least_end.max(known.max(end).saturating_add(appended));
+        let told = self.ask_for_enough(core, caller, least, (end, appended));
         // Where nobody has waited for the answer, the file manager may have the question before it yet.
         if let Some(promises) = core.promises().filter(|_| told != Err(ClerkError::Interrupted)) {
             promises.answered_to_write(self.handle);
@@ -174,9 +187,51 @@ impl FileState {
             attributes,
             target,
             appends,
+            least_end,
             before,
             stored,
         })
+    }
+
+    /// Asks for a capability to store that reaches so far, and over what is appended behind all that is there.
+    fn ask_for_enough(
+        &self,
+        core: &Arc<Core>,
+        caller: &Arc<Caller>,
+        least: u64,
+        (end, appended): (u64, u64),
+    ) -> Result<Writable, ClerkError> {
+        let mut told = self.ask_for_room(core, caller, least)?;
+        for _ in 0..MOST_ASKED {
+            let size = told.file.attributes.size.max(end);
+            let needed = if appended > 0 { size.saturating_add(appended) } else { 0 };
+            if needed <= told.end {
+                break;
+            }
+            told = self.ask_for_room(core, caller, least.max(needed))?;
+        }
+        Ok(told)
+    }
+
+    /// Asks for a capability to store that reaches so far. Where room is set aside for others, or others store, it is waited for.
+    fn ask_for_room(
+        &self,
+        core: &Arc<Core>,
+        caller: &Arc<Caller>,
+        least: u64,
+    ) -> Result<Writable, ClerkError> {
+        let deadline = core.deadline();
+        loop {
+            let told = core.ask_in_session(|names| {
+                names.get_write_capability(caller, self.handle, (least, MAX_OBJECT_BYTES))
+            });
+            match told {
+                Err(ClerkError::Manager(ManagerStatus::Busy)) if Instant::now() < deadline => {
+                    interrupt::pause(BUSY_PAUSE)?;
+                }
+                told => return told,
+            }
+        }
     }
 
     /// The drive does not take the store's capability any more: another one. Where the store was ended all of it is written again.
@@ -191,7 +246,7 @@ impl FileState {
         if !Arc::ptr_eq(&before.grant, stale) {
             return Ok(before.grant);
         }
-        let store = self.ask_to_store(core, &before.grant.caller)?;
+        let store = self.ask_to_store(core, &before.grant.caller, before.least_end)?;
         let mut inner = self.lock();
         if store.version != before.version {
             inner.forget_read();

@@ -102,7 +102,7 @@ impl Pool {
 }
 
 /// The attribute of an object that is no file yet.
-fn mark() -> Box<FsSpecific> {
+pub(super) fn mark() -> Box<FsSpecific> {
     let mut mark = Box::new([0; FS_SPECIFIC_BYTES]);
     mark[..MARK.len()].copy_from_slice(MARK);
     mark
@@ -142,7 +142,7 @@ impl Namespace {
         }
     }
 
-    fn doomed_is_empty(&self) -> bool {
+    pub(super) fn doomed_is_empty(&self) -> bool {
         self.journal.ledger(|ledger| ledger.doomed.is_empty())
     }
 

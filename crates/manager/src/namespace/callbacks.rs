@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use nasd_afs::callbacks::{Version, is_store};
 use nasd_protocol::manager::{File, FileHandle, FileType, ManagerStatus};
-use nasd_types::{ByteRange, Personality, Rights, SetAttributes};
+use nasd_types::{ByteRange, DriveId, Personality, Rights, SetAttributes};
 
 use super::{Namespace, Outcome, failure};
 use crate::caller::Caller;
@@ -64,33 +64,43 @@ impl Namespace {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).remove(&file)
     }
 
-    /// The version that a file's drive has. Where the drive may yet get something of the file manager before this one, nothing is told
+    /// The version that a file's drive has, and the object's length. Where the drive may yet get something of the file manager before this one, nothing is told
     /// before it takes a key that the other did not have.
-    pub fn object_version(&self, file: FileHandle) -> Outcome<Version> {
+    pub fn object_version(&self, file: FileHandle) -> Outcome<(Version, u64)> {
         self.require_possible(file)?;
-        if self.keys.kept(file.drive).is_some_and(|kept| kept.owed > 0 || kept.pending.is_some()) {
+        if !self.is_fenced(file.drive) {
             return Err(ManagerStatus::Unavailable);
         }
         let told = self.objects.getattr(file, Wait::Patient);
-        told.map(|attributes| attributes.access_control_version)
+        told.map(|attributes| (attributes.access_control_version, attributes.logical_size))
             .map_err(|error| failure("read the version", file, &error))
     }
 
-    /// Sets the version of a file at its drive.
+    /// Whether a drive takes nothing more of the file manager before this one.
+    pub(super) fn is_fenced(&self, drive: DriveId) -> bool {
+        self.keys.kept(drive).is_none_or(|kept| kept.owed == 0 && kept.pending.is_none())
+    }
+
+    /// Sets the version of a file at its drive. Answers the object's length at that moment.
     ///
     /// An odd one need not be durable: what is written under it comes later in the drive's log. Nor need an even one that ends a store
     /// which was made durable before. `durable` is for stores that were left half done: readers keep what is there.
     ///
     /// # Errors
     /// `NoSuchObject` if the file is gone, `Refused` if the drive has a higher version, and others.
-    pub fn advance(&self, file: FileHandle, to: Version, durable: bool) -> Result<(), ObjectError> {
+    pub fn advance(
+        &self,
+        file: FileHandle,
+        to: Version,
+        durable: bool,
+    ) -> Result<u64, ObjectError> {
         let set = SetAttributes { access_control_version: Some(to), ..SetAttributes::default() };
-        self.objects.setattr(file, &set, durable, Wait::Patient)?;
+        let attributes = self.objects.setattr(file, &set, durable, Wait::Patient)?;
         if durable {
             self.objects.flush(file.drive, &[file.object], Wait::Patient)?;
         }
         self.told.forget(file);
-        Ok(())
+        Ok(attributes.logical_size)
     }
 
     /// A file as it is under a version that the caller was promised. If somebody is to read there what a directory contains, it is at

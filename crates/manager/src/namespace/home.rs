@@ -275,15 +275,22 @@ impl Namespace {
     }
 
     fn remove_all(&self, drive: DriveId, objects: &[FileHandle]) -> Result<(), ObjectError> {
+        let Some(_leaving) = self.begin_removal(drive) else {
+            // They are counted first.
+            return Ok(());
+        };
         for objects in objects.chunks(BATCH) {
+            self.note_leaving(drive, objects)?;
             let operations: Vec<BatchOperation> =
                 objects.iter().map(|object| BatchOperation::Remove(object.object)).collect();
             let batched = self.objects.batch(drive, &operations, true, Wait::Brief)?;
             let is_gone = |outcome: &Result<_, ObjectError>| {
                 matches!(outcome, Ok(_) | Err(ObjectError::NoSuchObject))
             };
-            let gone = objects.iter().zip(&batched);
-            self.journal.removed(gone.filter(|(_, end)| is_gone(end)).map(|(object, _)| *object));
+            let gone = objects.iter().zip(&batched).filter(|(_, end)| is_gone(end));
+            let gone: Vec<FileHandle> = gone.map(|(object, _)| *object).collect();
+            self.have_left(&gone);
+            self.journal.removed(gone);
         }
         Ok(())
     }

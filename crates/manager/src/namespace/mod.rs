@@ -9,7 +9,8 @@
 //! * `once`: a request that is sent again is not executed again;
 //! * `answer`: what is told of a file, with its capability;
 //! * `ahead`: objects that are made before anybody needs them;
-//! * `home`: how what is in the journal comes to the objects, and what nothing names is removed.
+//! * `home`: how what is in the journal comes to the objects, and what nothing names is removed;
+//! * `quota`: how many bytes the files of a volume of the personality `afs` may have.
 //!
 //! Rules that all keep to:
 //! * A change is planned and done in memory while its locks are held, and takes its place in the
@@ -35,6 +36,7 @@ mod lookup;
 mod measures;
 mod once;
 mod orphans;
+mod quota;
 mod readdir;
 mod records;
 mod rename;
@@ -72,10 +74,12 @@ pub use create::Node;
 pub use housekeeping::Backlog;
 pub use measures::Cached;
 pub use orphans::Orphaned;
+pub use quota::Room;
 pub use start::StartError;
 
 use ahead::Pool;
 use once::Running;
+use quota::Quota;
 use told::Told;
 
 /// An operation's outcome.
@@ -97,6 +101,8 @@ pub struct NamespaceOptions {
     pub root: RootOptions,
     /// How it behaves for those who share its files.
     pub personality: Personality,
+    /// How many bytes its files may have, in a volume of the personality `afs`; `None`: as many as there is room for.
+    pub quota: Option<u64>,
     /// The drives' working keys.
     pub keys: Arc<WorkingKeys>,
     /// How capabilities are minted.
@@ -150,6 +156,7 @@ pub struct Namespace {
     orphaned: Mutex<Vec<Orphaned>>,
     mint: Mint,
     personality: Personality,
+    quota: Quota,
     keys: Arc<WorkingKeys>,
     /// Versions of files that were just made, until those who made them are promised news of them.
     made: Mutex<HashMap<FileHandle, Version>>,

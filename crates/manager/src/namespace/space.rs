@@ -14,7 +14,8 @@ const ROOM_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 
 impl Namespace {
     /// The sums over all drives, asked at the same time. A drive that is away counts as it last
-    /// told. What is to be removed is removed before: whoever is told that a drive is full asks here.
+    /// told. What is to be removed is removed before: whoever is told that a drive is full asks here. Where files may have so many
+    /// bytes altogether, these are all that there are, and what is set aside for somebody is not free.
     pub fn space(&self) -> Outcome<SpaceInformation> {
         // What can't be removed now is reported by housekeeping.
         let _ = self.remove_doomed();
@@ -37,6 +38,10 @@ impl Namespace {
         });
         space.files = space.files.saturating_sub(no_files as u64);
         space.free_files = space.free_files.saturating_add(no_files as u64);
+        if let Some((limit, free)) = self.quota_left() {
+            space.total_bytes = limit;
+            space.free_bytes = space.free_bytes.min(free);
+        }
         Ok(space)
     }
 

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::manager::{FileHandle, FileType};
 use nasd_types::limits::{BLOCK_BYTES, MAX_NAME_BYTES};
-use nasd_types::{CellId, DriveId, ObjectId, SetAttributes};
+use nasd_types::{CellId, DriveId, ObjectId, Personality, SetAttributes};
 use thiserror::Error;
 
 use super::ahead::Pool;
 use super::once::Running;
+use super::quota::Quota;
 use super::told::Told;
 use super::{Namespace, NamespaceOptions, RootOptions};
 use crate::directory::DirectoryCache;
@@ -108,7 +109,9 @@ impl Namespace {
         reserve_journal(&*objects, &volume);
         let journal = Journal::open(Arc::clone(&objects), volume.log, volume.journal_area_bytes)
             .map_err(|source| StartError::Journal { drive: volume.log.drive, source })?;
+        let quota = options.quota.filter(|_| options.personality == Personality::Afs);
         let namespace = Namespace {
+            quota: Quota::new(quota, objects.drives()),
             locks: LockTable::default(),
             records: Mutex::new(Lru::new(options.record_cache_entries)),
             told: Told::default(),

@@ -131,6 +131,18 @@ impl FileCallbacks {
         }
     }
 
+    /// Others wait for what stores of these files may not need: they are not prolonged.
+    pub(super) fn wait_for(&mut self, files: &[FileHandle]) {
+        files.iter().for_each(|file| self.rules.wait_for(*file));
+    }
+
+    /// A store that was kept waiting begins now.
+    pub(super) fn begins(&mut self, file: FileHandle, now: Duration) {
+        if let Some(store) = self.stores.get_mut(&file) {
+            store.end = now + STORE_TIME;
+        }
+    }
+
     /// A client has stored a file: whether it holds a callback for that, once the store is done. `is_noted` is false in the first of
     /// the calls that wait for that, and true once that is noted ([`FileCallbacks::end_return`]).
     ///

@@ -358,6 +358,16 @@ impl Sessions {
         Ok(turn)
     }
 
+    /// Others wait for what the stores of these files may not need: they end soon.
+    pub fn wait_for(&mut self, files: &[FileHandle]) {
+        self.callbacks.wait_for(files);
+    }
+
+    /// The store of a file was kept waiting, and begins now.
+    pub fn store_begins(&mut self, file: FileHandle, now: Duration) {
+        self.callbacks.begins(file, now);
+    }
+
     /// A client has stored such a file under this version: whether it holds a callback for that, once all others know. `is_noted` becomes
     /// true when that is noted: then [`Sessions::end_return`] is to follow.
     ///

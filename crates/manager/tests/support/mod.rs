@@ -33,6 +33,7 @@ pub fn options(drives: &[DriveId]) -> NamespaceOptions {
         home: HOME,
         root: RootOptions::default(),
         personality: Personality::Nfs,
+        quota: None,
         keys: Arc::new(WorkingKeys::fixed(drives.iter().map(key))),
         mint: MintOptions {
             lifetime: Duration::from_secs(600),

@@ -36,7 +36,7 @@ pub enum VolumeCommand {
         #[arg(long, default_value = "nfs", value_parser = personality())]
         personality: Personality,
         /// How many bytes its files may take altogether: 512M, 10G, or `none` for no limit. Each
-        /// drive has a share by its size.
+        /// drive has a share by its size; with `afs` there are no shares, and it is the files' lengths that count.
         #[arg(long, default_value = "none", value_parser = parse_quota)]
         quota: u64,
         #[command(flatten)]
@@ -64,7 +64,7 @@ pub enum VolumeCommand {
     Resize {
         /// Its name.
         name: String,
-        /// 512M, 10G, or `none` for no limit; not less than is in use.
+        /// 512M, 10G, or `none` for no limit; not less than is in use, except with `afs`.
         #[arg(long, value_parser = parse_quota)]
         quota: u64,
     },

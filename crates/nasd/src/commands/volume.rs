@@ -16,7 +16,7 @@ use nasd_cell::session::{
 };
 use nasd_cell::{
     Cell, CellLock, DriveConfig, Keyring, PartitionKeys, VolumeConfig, begin_volume,
-    check_volume_name, forget_volume, set_finished, virtual_drive,
+    check_volume_name, forget_volume, set_finished, set_volume_quota, virtual_drive,
 };
 use nasd_protocol::drive::{NO_QUOTA, SetstripingArguments};
 use nasd_protocol::manager::{Name, VolumePart};
@@ -151,7 +151,12 @@ fn create(
     let drives: Vec<DriveId> = drives.iter().map(|drive| drive.drive_id()).collect();
     let volume = begin_volume(cell, name, personality, owner, &drives, &taken)?;
     let capacities: Vec<u64> = sessions.iter().map(|(_, bytes)| *bytes).collect();
-    let made = make_parts(cell, &volume, &sessions, &shares(quota, &capacities), spreading);
+    // With this personality the file manager counts bytes, and drives don't.
+    let by_drives = if personality == Personality::Afs { NO_QUOTA } else { quota };
+    if personality == Personality::Afs {
+        set_volume_quota(cell, name, limited(quota))?;
+    }
+    let made = make_parts(cell, &volume, &sessions, &shares(by_drives, &capacities), spreading);
     if let Err(error) = made.and_then(|()| Ok(set_finished(cell, name, true)?)) {
         return Err(format!(
             "{error}\nthe volume {name} is not finished: `nasd volume remove {name}` takes away what \
@@ -164,6 +169,16 @@ fn create(
         false => say!("volume {name} will be there when the cell runs: `nasd up`"),
     }
     Ok(())
+}
+
+/// A quota, unless it is none.
+fn limited(quota: u64) -> Option<u64> {
+    (quota != NO_QUOTA).then_some(quota)
+}
+
+/// The quota that the file manager of this cell sees to, in a volume of the personality `afs`.
+fn counted_quota(cell: &Cell, name: &str) -> Option<u64> {
+    cell.config.other_volumes.iter().find(|volume| volume.name == name)?.quota_bytes
 }
 
 fn make_parts(
@@ -290,7 +305,7 @@ fn show(cell: &Cell, name: &str, as_json: bool) -> Outcome {
         let known = cell.config.drives.iter().find(|known| known.drive_id() == drive);
         known.map_or_else(|| format!("{:016x}", drive.0), |known| known.index.to_string())
     };
-    let quota = total_quota(&parts);
+    let quota = counted_quota(cell, name).or_else(|| total_quota(&parts));
     if as_json {
         let parts: Vec<_> = parts
             .iter()
@@ -429,6 +444,11 @@ fn plan(cell: &Cell, volume: &VolumeConfig) -> Result<String, Box<dyn Error>> {
 }
 
 fn resize(cell: &Cell, name: &str, quota: u64) -> Outcome {
+    let is_counted =
+        |volume: &&VolumeConfig| volume.name == name && volume.personality() == Personality::Afs;
+    if cell.config.other_volumes.iter().any(|volume| is_counted(&volume)) {
+        return resize_counted(cell, name, quota);
+    }
     let drives: Vec<&DriveConfig> = match name == cell.config.volume {
         true => cell.config.first_volume_drives().collect(),
         false => cell.config.drives.iter().collect(),
@@ -463,8 +483,21 @@ fn resize(cell: &Cell, name: &str, quota: u64) -> Outcome {
         let sized = session.client.resize_partition(&session.authority, *partition, share);
         sized.map_err(session.failed(format!("resize partition {partition}")))?;
     }
-    let quota = if quota == NO_QUOTA { "no limit".to_owned() } else { size(quota) };
-    say!("volume {name}: {quota}");
+    say!("volume {name}: {}", shown(quota));
+    Ok(())
+}
+
+fn shown(quota: u64) -> String {
+    if quota == NO_QUOTA { "no limit".to_owned() } else { size(quota) }
+}
+
+/// Changes what the file manager sees to. It may be less than is in use: then only nothing more is added.
+fn resize_counted(cell: &Cell, name: &str, quota: u64) -> Outcome {
+    set_volume_quota(cell, name, limited(quota))?;
+    match tell_manager(cell)? {
+        true => say!("volume {name}: {}", shown(quota)),
+        false => say!("volume {name}: {} when the cell runs: `nasd up`", shown(quota)),
+    }
     Ok(())
 }
 
