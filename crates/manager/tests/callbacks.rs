@@ -17,8 +17,9 @@ use nasd_protocol::manager::{
     AttachArguments, Event, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments,
     Readable, ReturncapArguments, Returned, SetFileAttributes, Writable,
 };
-use nasd_types::Personality;
+use nasd_types::{DriveId, PartitionId, Personality};
 use setup::Cell;
+use support::working_key;
 
 /// Where nothing is to end before the test does.
 const LONG_LEASE: Duration = Duration::from_secs(60);
@@ -448,4 +449,34 @@ fn who_makes_a_file_holds_a_callback_on_it() {
         maker.events(false);
         assert!(stores.join().unwrap().promised);
     });
+}
+
+#[test]
+fn a_drive_that_has_what_was_stored_has_the_version_that_it_was_stored_under() {
+    let mut cell = cell(LONG_LEASE);
+    let manager = cell.client("host:one");
+    let file = {
+        let client = Client { cell: &cell, manager: manager.clone(), seen: 0 };
+        client.attach_again();
+        client.make("file")
+    };
+    let mut least = 0;
+    for round in 0..8_u8 {
+        {
+            let client = Client { cell: &cell, manager: manager.clone(), seen: 0 };
+            client.stores(file, &[round; 9000]);
+            let writable = client.may_write(file, 9000).unwrap();
+            client.writes(&writable, 0, &[round; 9000]).unwrap();
+            least = writable.version;
+        }
+        cell.drives[0].stop();
+        cell.drives[0].start();
+        let key =
+            Authority::working_key(PartitionId(1), working_key(DriveId(1)), cell.protection());
+        let told = cell.drive(DriveId(1)).getattr(&key, file.name()).unwrap();
+        assert!(told.access_control_version >= least, "{} {least}", told.access_control_version);
+        let client = Client { cell: &cell, manager: manager.clone(), seen: 0 };
+        client.returns(file, least).unwrap();
+    }
+    assert_eq!(least, 8 * 4 - 1);
 }

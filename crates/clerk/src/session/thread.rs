@@ -94,6 +94,9 @@ impl Session {
         for lock in lost {
             state.lose(&lock);
         }
+        // What was promised since, before the manager began this session, was promised to another one of this number, that is over: an
+        // attachment whose answer was lost. (The kernel was told nothing of that: it could not be believed for any time.)
+        self.forget_promises();
         let lease = Duration::from_nanos(attached.lease);
         let good_until = asked + lease;
         self.known.good_until(good_until);
@@ -176,15 +179,17 @@ impl Session {
         open
     }
 
+    fn forget_promises(&self) {
+        self.known.end_all();
+        self.promises.iter().for_each(|promises| promises.lapsed());
+    }
+
     /// What was told before may not be so any more.
     fn believe_nothing(&self) {
-        self.known.end_all();
+        self.forget_promises();
         self.tell_watcher(None);
-        if let Some(promises) = &self.promises {
-            promises.lapsed();
-            if let Some(watcher) = self.watcher.get() {
-                watcher.files_changed(None);
-            }
+        if let Some(watcher) = self.watcher.get().filter(|_| self.promises.is_some()) {
+            watcher.files_changed(None);
         }
     }
 
