@@ -312,7 +312,8 @@ fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, u64)) {
                 let least = stored.load(Ordering::Acquire).max(seen);
                 let (first, last) = decoded(&read(&open));
                 assert_eq!(first, last, "half of a store");
-                assert!(first >= least, "read {first} after {least}");
+                let before = stored.load(Ordering::Acquire);
+                assert!(first >= least, "read {first} after {least}, seen {seen}, stored {before}");
                 seen = first;
                 reads += 1;
             }

@@ -87,7 +87,9 @@ impl FileState {
                 return Ok(None);
             };
             let inner = self.lock();
-            let (size, is_own) = (inner.size(), !inner.pending.is_empty());
+            // What is being stored was seen here already, and is in the file before it is in the cache.
+            let is_own = !inner.pending.is_empty() || inner.target.is_some();
+            let size = inner.size();
             if is_own || inner.shown != Some(version) {
                 return Ok(None);
             }
