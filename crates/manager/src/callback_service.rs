@@ -230,8 +230,8 @@ impl CallbacksOf<'_> {
             };
         }
         // A store has begun since, or has ended; or somebody else has a key of the drive.
-        let known = self.hub.with(|all, _| all.version_of(file));
-        if known.is_some_and(|known| known < at_drive) {
+        let highest = self.hub.with(|all, _| all.highest_version(file));
+        if highest.is_some_and(|highest| highest < at_drive) {
             tracing::warn!(?file, at_drive, "the version was raised by somebody else");
             self.hub.with(|all, _| all.forget_file(file));
         }
@@ -335,10 +335,12 @@ fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> 
                 });
                 Ok(())
             }
-            Err(error @ (ObjectError::NoSuchObject | ObjectError::Refused(_))) => {
-                if error != ObjectError::NoSuchObject {
-                    tracing::error!(?file, %error, "somebody else sets versions");
-                }
+            Err(ObjectError::NoSuchObject) => {
+                hub.with(|all, _| all.forget_file(file));
+                Err(ManagerStatus::Stale)
+            }
+            Err(error) if is_beyond(names, file, to, &error) => {
+                tracing::error!(?file, %error, "somebody else sets versions");
                 hub.with(|all, _| all.forget_file(file));
                 Err(outcome_of(&error))
             }
@@ -349,6 +351,12 @@ fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> 
             }
         },
     }
+}
+
+/// Whether a drive refuses to set a version as the file has a higher one: there are other reasons to refuse.
+fn is_beyond(names: &Namespace, file: FileHandle, to: Version, error: &ObjectError) -> bool {
+    matches!(error, ObjectError::Refused(_))
+        && names.object_version(file).is_ok_and(|(at_drive, _)| at_drive > to)
 }
 
 fn outcome_of(error: &ObjectError) -> ManagerStatus {

@@ -426,3 +426,21 @@ fn a_store_whose_asker_went_away_before_it_was_told_ends_with_its_time() {
     all.perform(opening);
     end_abandoned(&mut all);
 }
+
+#[test]
+fn a_drive_may_have_the_version_that_it_is_being_told() {
+    let mut all = sessions(&[1, 2]);
+    assert_eq!(all.highest_version(FILE), None);
+    let turn = all.may_write(1, MEMBER, FILE, NOW).unwrap();
+    let Turn::Work(ask @ DriveWork::Ask(_)) = turn else { panic!("{turn:?}") };
+    all.perform(ask);
+    let turn = all.may_write(1, MEMBER, FILE, NOW).unwrap();
+    let Turn::Work(advance @ DriveWork::Advance { to: 3, .. }) = turn else { panic!("{turn:?}") };
+    assert_eq!((all.version_of(FILE), all.highest_version(FILE)), (Some(2), Some(3)));
+    all.perform(advance);
+    assert_eq!((all.version_of(FILE), all.highest_version(FILE)), (Some(3), Some(3)));
+    let mut is_noted = false;
+    let turn = all.returned((1, MEMBER), FILE, 3, &mut is_noted, NOW).unwrap();
+    let Turn::Work(DriveWork::Advance { to: 4, .. }) = turn else { panic!("{turn:?}") };
+    assert_eq!((all.version_of(FILE), all.highest_version(FILE)), (Some(3), Some(4)));
+}

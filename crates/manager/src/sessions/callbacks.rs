@@ -212,6 +212,14 @@ impl FileCallbacks {
         self.rules.file(file).map(nasd_afs::callbacks::FileRules::version)
     }
 
+    /// The highest version that a file's drive can have by what it was told here, if anything is known of the file: while it is being told
+    /// the next one, it may have that already.
+    pub(super) fn highest_version(&self, file: FileHandle) -> Option<Version> {
+        let rules = self.rules.file(file)?;
+        let is_told = matches!(rules.state(), State::Opening | State::Closing);
+        Some(rules.version().saturating_add(u64::from(is_told)))
+    }
+
     /// Whether a store of that version is over, and everybody knows.
     pub(super) fn is_settled(&self, file: FileHandle, version: Version) -> bool {
         self.rules

@@ -428,6 +428,11 @@ impl Sessions {
         self.callbacks.version_of(file)
     }
 
+    /// The highest version that a file's drive can have by what it was told here, if anything is known of the file.
+    pub fn highest_version(&self, file: FileHandle) -> Option<Version> {
+        self.callbacks.highest_version(file)
+    }
+
     /// A drive was asked a file's version, and has told it or not.
     pub fn found(&mut self, file: FileHandle, version: Option<Version>) {
         let told = self.callbacks.found(file, version);
