@@ -288,7 +288,7 @@ fn decoded(data: &[u8]) -> (u64, u64) {
     (at(0), at(8992))
 }
 
-/// So many rounds; 100,000 take about a quarter of an hour.
+/// So many rounds; 100,000 take about two minutes.
 fn rounds() -> u64 {
     std::env::var("NASD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }

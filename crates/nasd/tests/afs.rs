@@ -4,51 +4,20 @@
 
 mod support;
 
-use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{CellOptions, TestCell, noise, text};
+use support::lines::{Mounted, done, facts};
+use support::{CellOptions, TestCell, noise};
 
 fn cell() -> TestCell {
     let options = CellOptions { drives: 2, size: "256M", cache: "32M", ..CellOptions::default() };
     let cell = TestCell::start(&options);
     done(&cell, "volume create shared --personality afs");
     cell
-}
-
-/// A command that must succeed, and what it printed.
-fn done(cell: &TestCell, line: &str) -> String {
-    let output = ask(cell, line);
-    assert!(output.status.success(), "{line}: {}", text(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn ask(cell: &TestCell, line: &str) -> Output {
-    cell.nasd(&line.split_whitespace().collect::<Vec<_>>())
-}
-
-fn facts(cell: &TestCell, line: &str) -> Value {
-    serde_json::from_str(&done(cell, &format!("{line} --json"))).unwrap()
-}
-
-/// A mount that a failing test leaves takes nobody with it.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let mut umount = Command::new("umount");
-        let _ = umount.arg("-l").arg(&self.0).stderr(Stdio::null()).status();
-    }
 }
 
 fn mounted(cell: &TestCell, called: &str) -> Mounted {

@@ -4,11 +4,10 @@
 
 mod support;
 
-use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use support::lines::{Mounted, ask, done, facts};
 use support::workers::{Gone, wait_for_state};
 use support::{CellOptions, TestCell, noise, text, wait_until};
 
@@ -21,42 +20,11 @@ fn cell() -> TestCell {
     })
 }
 
-/// A command that must succeed, and what it printed.
-fn done(cell: &TestCell, line: &str) -> String {
-    let output = ask(cell, line);
-    assert!(output.status.success(), "{line}: {}", text(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// A command that must fail, and what it said.
 fn refused(cell: &TestCell, line: &str) -> String {
     let output = ask(cell, line);
     assert!(!output.status.success(), "{line}: {}", text(&output));
     text(&output)
-}
-
-fn ask(cell: &TestCell, line: &str) -> Output {
-    cell.nasd(&line.split_whitespace().collect::<Vec<_>>())
-}
-
-fn facts(cell: &TestCell, line: &str) -> Value {
-    serde_json::from_str(&done(cell, &format!("{line} --json"))).unwrap()
-}
-
-/// A mount that a failing test leaves takes nobody with it.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let mut umount = Command::new("umount");
-        let _ = umount.arg("-l").arg(&self.0).stderr(Stdio::null()).status();
-    }
 }
 
 /// Mounts a volume beside the first one.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can not set itself up has failed")]
 
 pub mod beside;
+pub mod lines;
 pub mod workers;
 
 use std::ffi::OsStr;
