@@ -66,9 +66,6 @@ pub enum BenchError {
         /// What should be there.
         expected: String,
     },
-    /// A row can't be measured with this version, or here.
-    #[error("{0}")]
-    Skipped(String),
     /// Something else of the system failed.
     #[error("{action}: {source}")]
     Io {

@@ -22,5 +22,5 @@ pub use error::BenchError;
 pub use limits::{disk_read, disk_write, tcp_loopback};
 pub use plot::figures;
 pub use row::{Cpu, Memory, Part, Row};
-pub use rows::{Measured, ROW_NAMES, Skipped, make_objects, measure};
+pub use rows::{ROW_NAMES, make_objects, measure};
 pub use workload::{CpuSeconds, Issue, Mint, OpenFilled, PeakMemory, Restart, Target};

@@ -81,18 +81,9 @@ fn start(bench: &Bench<'_>, directory: &Path, has_afs: bool) -> Result<LocalCell
     let cell = LocalCell::start(cells, &directory.join("cell"), &options)?;
     if has_afs {
         let create = ["volume", "create", OTHER_VOLUME, "--personality", "afs"];
-        cell.command(&cells.program, &create).map_err(skip_if_unknown)?;
+        cell.command(&cells.program, &create)?;
     }
     Ok(cell)
-}
-
-/// A program that knows no such volumes says so; anything else that goes wrong is an error.
-fn skip_if_unknown(error: BenchError) -> BenchError {
-    let said = error.to_string();
-    match said.lines().find(|line| line.contains("invalid value 'afs'")) {
-        Some(line) => BenchError::Skipped(format!("there are no volumes like `afs` yet: {line}")),
-        None => error,
-    }
 }
 
 /// A client that knows nothing yet.
@@ -122,17 +113,4 @@ impl Mounted {
 fn parts(value: &Phases, limit: &Phases) -> Vec<Part> {
     let both = value.named().into_iter().zip(limit.named());
     both.map(|((name, value), (_, limit))| Part { name, value, limit }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_kind_of_volume_that_is_unknown_is_skipped() {
-        let said = |text: &str| skip_if_unknown(BenchError::Cell(text.to_owned()));
-        let unknown = said("error: invalid value 'afs' for '--personality <PERSONALITY>'\n  tip");
-        assert!(matches!(&unknown, BenchError::Skipped(why) if !why.contains("tip")), "{unknown}");
-        assert!(matches!(said("the cell's manager is away"), BenchError::Cell(_)));
-    }
 }

@@ -23,7 +23,6 @@ mod striped;
 pub use objects::make_objects;
 
 use nasd_types::Protection;
-use serde::Serialize;
 
 use crate::workload::Bench;
 use crate::{BenchError, Row, Target};
@@ -202,24 +201,6 @@ pub const ROW_NAMES: [&str; ROWS.len()] = {
 /// Requests in flight when the object is written.
 const WRITE_DEPTH: usize = 8;
 
-/// A row that can't be measured with this version, or on this machine.
-#[derive(Debug, Clone, Serialize)]
-pub struct Skipped {
-    /// Its name.
-    pub name: String,
-    /// Why not.
-    pub reason: String,
-}
-
-/// What came of the rows that were asked for.
-#[derive(Debug, Default)]
-pub struct Measured {
-    /// Those that were measured.
-    pub rows: Vec<Row>,
-    /// The others.
-    pub skipped: Vec<Skipped>,
-}
-
 /// Measures the named rows, or all but those that take long, giving each to `report` when it is done.
 ///
 /// # Errors
@@ -228,8 +209,8 @@ pub struct Measured {
 pub fn measure(
     target: &Target,
     names: &[String],
-    mut report: impl FnMut(Result<&Row, &Skipped>),
-) -> Result<Measured, BenchError> {
+    mut report: impl FnMut(&Row),
+) -> Result<Vec<Row>, BenchError> {
     let unknown = names.iter().find(|name| !ROW_NAMES.contains(&name.as_str()));
     if let Some(name) = unknown {
         return Err(BenchError::NoSuchRow { name: name.clone(), known: ROW_NAMES.join(" ") });
@@ -237,27 +218,18 @@ pub fn measure(
     let bench = Bench::new(target);
     // The object exists in full, and in the cache, whichever rows are asked for.
     bench.write_object(Protection::INTEGRITY_ARGS, WRITE_DEPTH)?;
-    let mut measured = Measured::default();
+    let mut rows = Vec::new();
     for (name, row) in ROWS {
         let is_named = names.iter().any(|wanted| wanted == name);
         if is_named || (names.is_empty() && !is_when_named(name)) {
             (target.peak_memory)();
-            let mut row = match row(&bench, name) {
-                Ok(row) => row,
-                Err(BenchError::Skipped(reason)) => {
-                    let skipped = Skipped { name: (*name).to_owned(), reason };
-                    report(Err(&skipped));
-                    measured.skipped.push(skipped);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+            let mut row = row(&bench, name)?;
             // Files of a directory are served by a process of their own.
             row.memory =
                 (target.peak_memory)().filter(|_| !name.starts_with(bulk_service::OF_A_DIRECTORY));
-            report(Ok(&row));
-            measured.rows.push(row);
+            report(&row);
+            rows.push(row);
         }
     }
-    Ok(measured)
+    Ok(rows)
 }

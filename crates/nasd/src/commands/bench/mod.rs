@@ -5,9 +5,7 @@ mod filled;
 use super::Outcome;
 use crate::arguments::BenchArguments;
 use crate::supervisor::{MemberSpec, StartError, Supervisor};
-use nasd_bench::{
-    Cells, Client, Contents, Cpu, Measured, Memory, Part, Row, Skipped, Target, measure,
-};
+use nasd_bench::{Cells, Client, Contents, Cpu, Memory, Part, Row, Target, measure};
 use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_cell::session;
 use nasd_cell::{Cell, DriveKeys};
@@ -61,18 +59,13 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
             "row", "value", "limit", "ratio", "memory", "unit"
         );
     }
-    let Measured { rows, skipped } =
-        measure(&target, &arguments.rows, |measured| match measured {
-            Ok(row) if !json => print_row(row),
-            Err(Skipped { name, reason }) if !json => println!("{name:<25}skipped: {reason}"),
-            _ => {}
-        })?;
-    if json {
-        let mut told = serde_json::json!({ "rows": rows });
-        if !skipped.is_empty() {
-            told["skipped"] = serde_json::json!(skipped);
+    let rows = measure(&target, &arguments.rows, |row| {
+        if !json {
+            print_row(row);
         }
-        println!("{told}");
+    })?;
+    if json {
+        println!("{}", serde_json::json!({ "rows": rows }));
     }
     if let Some(directory) = &arguments.plot {
         for (name, figure) in nasd_bench::figures(&rows) {
