@@ -17,7 +17,9 @@ use nasd_protocol::manager::{
     Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, RepairAction, XattrFlags,
 };
 use nasd_protocol::{AUTH_FLAVOR, Status, bulk_desk, drive, limits, manager};
-use nasd_types::{Compression, FS_SPECIFIC_BYTES, ObjectId, Protection, Rights, SeekTarget};
+use nasd_types::{
+    Compression, FS_SPECIFIC_BYTES, ObjectId, Personality, Protection, Rights, SeekTarget,
+};
 
 use crate::spec::{Definition, Program, Spec};
 
@@ -213,9 +215,14 @@ fn other_enumerations_are_those_of_the_specification() {
     ] {
         assert_eq!(enumeration(&spec, name), numbers);
     }
+    let number = |personality| personality as u32;
+    assert_eq!(
+        enumeration(&spec, "nasd_personality"),
+        numbered("NASD_PERSONALITY", &Personality::ALL, number)
+    );
     let numbers =
         |name| -> Vec<u64> { enumeration(&spec, name).iter().map(|(_, number)| *number).collect() };
-    assert_eq!(numbers("nasd_event_kind"), [1, 2, 3], "as the samples have them");
+    assert_eq!(numbers("nasd_event_kind"), [1, 2, 3, 4, 5], "as the samples have them");
     assert_eq!(numbers("nasd_lock_outcome"), [0, 1, 2], "as the samples have them");
     let shown = enumeration(&spec, "nasd_shown");
     assert_eq!(
@@ -224,7 +231,7 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 23, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 24, "one is not checked");
 }
 
 #[test]
@@ -356,12 +363,12 @@ fn operations_have_the_types_of_the_specification() {
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Member Volumes
         VolumeParts ReloadVolumes Repair Attach Detach Events Closed Lock Unlock TestLock
-        Lease Getcap Getwcap Returncap
+        Lease
         ForwardRead ForwardWrite ForwardFlush ForwardGetattr ForwardPunch ForwardSeek
         ForwardAppend
         StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus
-        Tmpfile);
+        Tmpfile Getcap Getwcap Returncap);
     check_operations!(&spec, "NASD_BULK_DESK", bulk_desk:
         Ticket Look List Mkdir Rename Remove Settime Setmode);
 }

@@ -923,7 +923,7 @@ fn session_samples() -> Vec<Sample> {
             Event::Removed(handle()),
             Event::LockFree(handle(), LockKind::Posix),
             Event::DirectoryChanged(handle()),
-            Event::Broken(handle(), n("version")),
+            Event::Broken(handle(), n("access_version")),
             Event::Changed(handle()),
         ],
     };
@@ -952,7 +952,7 @@ fn session_samples() -> Vec<Sample> {
 
 /// The calls of the `afs` personality.
 fn callback_samples() -> Vec<Sample> {
-    let (client, version) = (n("client"), n("version"));
+    let (client, version) = (n("client"), n("access_version"));
     let writes = |cut_to| GetwcapArguments {
         file: handle(),
         client,
