@@ -63,10 +63,23 @@ pub fn fill(cache: &Cache, number: u64, version: u64, length: u64) {
     }
 }
 
-/// What the files of a directory take, as the system tells it.
+/// What the files of a directory take, as the system tells it, at one moment: one look at them all takes a while, in which some go and
+/// others come, so two looks have to agree.
 pub fn taken(directory: &Path) -> u64 {
-    // One that goes meanwhile takes nothing.
-    parts(directory).iter().flat_map(std::fs::metadata).map(|found| found.blocks() * 512).sum()
+    let look = || -> Vec<(PathBuf, u64)> {
+        let all = parts(directory).into_iter();
+        // One that goes meanwhile takes nothing.
+        all.filter_map(|path| Some((path.clone(), std::fs::metadata(path).ok()?.blocks() * 512)))
+            .collect()
+    };
+    let mut before = look();
+    loop {
+        let now = look();
+        if now == before {
+            return now.iter().map(|(_, bytes)| bytes).sum();
+        }
+        before = now;
+    }
 }
 
 /// All heads and data files.
