@@ -233,7 +233,7 @@ impl CallbacksOf<'_> {
         let highest = self.hub.with(|all, _| all.highest_version(file));
         if highest.is_some_and(|highest| highest < at_drive) {
             tracing::warn!(?file, at_drive, "the version was raised by somebody else");
-            self.hub.with(|all, _| all.forget_file(file));
+            self.hub.with(|all, _| all.version_raised(file));
         }
         Ok(())
     }
@@ -341,7 +341,7 @@ fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> 
             }
             Err(error) if is_beyond(names, file, to, &error) => {
                 tracing::error!(?file, %error, "somebody else sets versions");
-                hub.with(|all, _| all.forget_file(file));
+                hub.with(|all, _| all.version_raised(file));
                 Err(outcome_of(&error))
             }
             Err(error) => {

@@ -17,9 +17,8 @@ use nasd_protocol::manager::{
     AttachArguments, Event, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments,
     Readable, ReturncapArguments, Returned, SetFileAttributes, Writable,
 };
-use nasd_types::{DriveId, PartitionId, Personality};
+use nasd_types::{DriveId, Personality};
 use setup::Cell;
-use support::working_key;
 
 /// Where nothing is to end before the test does.
 const LONG_LEASE: Duration = Duration::from_secs(60);
@@ -471,9 +470,9 @@ fn a_drive_that_has_what_was_stored_has_the_version_that_it_was_stored_under() {
         }
         cell.drives[0].stop();
         cell.drives[0].start();
-        let key =
-            Authority::working_key(PartitionId(1), working_key(DriveId(1)), cell.protection());
-        let told = cell.drive(DriveId(1)).getattr(&key, file.name()).unwrap();
+        let drive = cell.drive(DriveId(1));
+        let told = cell.keyring.as_manager(DriveId(1), |key| drive.getattr(key, file.name()));
+        let told = told.unwrap();
         assert!(told.access_control_version >= least, "{} {least}", told.access_control_version);
         let client = Client { cell: &cell, manager: manager.clone(), seen: 0 };
         client.returns(file, least).unwrap();

@@ -1,6 +1,7 @@
 //! The manager behind its socket, with TLS, over drives behind theirs.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
+#[allow(dead_code)] // Other tests use the rest.
 #[path = "support/cell.rs"]
 mod setup;
 mod support;

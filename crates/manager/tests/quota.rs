@@ -20,9 +20,8 @@ use nasd_protocol::manager::{
     AttachArguments, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments, ManagerStatus,
     Name, ReturncapArguments, SetFileAttributes, Writable,
 };
-use nasd_types::{ByteRange, DriveId, PartitionId, Personality};
-use setup::Cell;
-use support::working_key;
+use nasd_types::{ByteRange, DriveId, Personality};
+use setup::{Cell, Keyring};
 
 const LEASE: Duration = Duration::from_secs(6);
 const SHORT_LEASE: Duration = Duration::from_secs(2);
@@ -39,22 +38,21 @@ fn cell(drives: u64, lease: Duration, quota: Option<u64>) -> Cell {
 /// Reads lengths at the drives, by their working keys.
 #[derive(Clone)]
 struct Lengths {
-    drives: BTreeMap<DriveId, (DriveClient, Authority)>,
+    drives: BTreeMap<DriveId, DriveClient>,
+    keyring: Arc<Keyring>,
 }
 
 impl Lengths {
     fn of(cell: &Cell) -> Lengths {
-        let drive = |id: DriveId| {
-            let authority =
-                Authority::working_key(PartitionId(1), working_key(id), cell.protection());
-            (id, (cell.drive(id), authority))
-        };
-        Lengths { drives: cell.drives.iter().map(|known| drive(known.id)).collect() }
+        let drives = cell.drives.iter().map(|known| (known.id, cell.drive(known.id))).collect();
+        Lengths { drives, keyring: Arc::clone(&cell.keyring) }
     }
 
     fn length(&self, file: FileHandle) -> u64 {
-        let (drive, authority) = &self.drives[&file.drive];
-        match drive.getattr(authority, file.name()) {
+        let drive = &self.drives[&file.drive];
+        let told =
+            self.keyring.as_manager(file.drive, |manager| drive.getattr(manager, file.name()));
+        match told {
             Ok(attributes) => attributes.logical_size,
             Err(ClientError::Drive(Status::NoSuchObject)) => 0,
             Err(error) => panic!("{error}"),
@@ -154,7 +152,7 @@ impl Client {
     /// Makes a file as long as that, by its last byte.
     fn extends(&self, by: &Writable, length: u64) -> Result<(), ClientError> {
         let authority = Authority::capability(&by.file.capability, self.protection);
-        let (drive, _) = &self.drives.drives[&by.file.handle.drive];
+        let drive = &self.drives.drives[&by.file.handle.drive];
         drive.write(&authority, by.file.handle.name(), length - 1, b"x", true).map(drop)
     }
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nasd_manager::objects::memory::MemoryDrives;
-use nasd_manager::objects::{ObjectError, ObjectStore};
-use nasd_manager::{Caller, Namespace};
+use nasd_manager::objects::{ObjectError, ObjectStore, Wait};
+use nasd_manager::{Caller, Namespace, NamespaceOptions};
 use nasd_protocol::manager::{FileHandle, ManagerStatus, Request, SetFileAttributes};
-use nasd_types::{DriveId, Timestamp};
+use nasd_types::{DriveId, Personality, Timestamp};
 
 use support::checker::check;
 use support::faulty::{FaultyDrives, Stop};
@@ -229,4 +229,30 @@ fn a_record_that_is_preferred_to_the_journals_is_durable() {
     let last = open(drives.clone());
     let found = last.getattr(&root(), file).unwrap().attributes;
     assert_eq!((found.mode, found.modify_time), (0o666, Timestamp(5)));
+}
+
+#[test]
+fn versions_that_a_new_manager_tells_stay_with_what_was_written_before_them() {
+    let drives = Arc::new(MemoryDrives::new(1));
+    let open = || {
+        let options =
+            NamespaceOptions { personality: Personality::Afs, ..options(&drives.drives()) };
+        Namespace::open(drives.clone(), options).unwrap()
+    };
+    let before = open();
+    let file = before.create(&root(), before.root(), b"file", 0o644, true).unwrap().handle;
+    before.keep_house();
+    let (version, _) = before.object_version(file).unwrap();
+    before.advance(file, version + 1, true).unwrap();
+    // Who has written that has not returned it, and the manager ends the store; it dies before the drive has made that durable.
+    drives.write(file, 0, b"half a store", false, Wait::Patient).unwrap();
+    before.advance(file, version + 2, false).unwrap();
+    drop(before);
+    let after = open();
+    let told = after.object_version(file);
+    assert_eq!(told, Ok((version + 2, 12)));
+    // Somebody reads, and keeps it under that version.
+    drives.power_cut();
+    assert_eq!(after.object_version(file), told);
+    assert_eq!(drives.read(file, 0, 100, Wait::Patient).unwrap(), b"half a store");
 }

@@ -356,7 +356,7 @@ impl FileRules {
     }
 
     /// The odd version of the store under way, once the drive knows of it.
-    fn store_version(&self) -> Option<Version> {
+    pub(crate) fn store_version(&self) -> Option<Version> {
         match self.store.as_ref()?.stage {
             Stage::Opening => None,
             Stage::Writing | Stage::Closing { .. } => Some(self.version),

@@ -14,7 +14,7 @@ pub enum Unknown {
     /// Ask the drive, and say what it tells by [`Callbacks::found`], or that it does not by [`Callbacks::not_found`]; then
     /// whoever waits may ask again.
     Ask,
-    /// Somebody asks the drive already: wait for that.
+    /// Somebody asks the drive already, or others are to say yet that they know of something: wait for that.
     Wait,
 }
 
@@ -75,6 +75,25 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
             concerned.into_iter().for_each(|client| self.note(client, file));
         }
         vec![(file, Step::Settled)]
+    }
+
+    /// Somebody else has raised the file's version: nothing is known of it any more. Whom to tell, who is then to say so by
+    /// [`Callbacks::told_change`]: until then they may believe what they were promised, and no store ends.
+    pub fn raised(&mut self, file: F) -> Vec<Client> {
+        let Some(Some(rules)) = self.files.get(&file) else {
+            return Vec::new();
+        };
+        let concerned = rules.concerned();
+        self.files.remove(&file);
+        let believers = self.believers.entry(file).or_default();
+        for client in &concerned {
+            believers.add(*client);
+        }
+        if believers.is_empty() {
+            self.believers.remove(&file);
+        }
+        concerned.iter().for_each(|client| self.note(*client, file));
+        concerned
     }
 
     /// A client wants to read, and to know of changes ([`FileRules::may_read`]).
@@ -179,6 +198,13 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         file: F,
         version: Version,
     ) -> Result<Result<Vec<FileStep<F>>, NeverGiven>, Unknown> {
+        // A store that ended while nothing was known of the file has told nobody.
+        let is_believed = |all: &Clients| all.iter().any(|other| other != client);
+        if self.known(file)?.store_version() != Some(version)
+            && self.believers.get(&file).is_some_and(is_believed)
+        {
+            return Err(Unknown::Wait);
+        }
         let steps = self.known(file)?.returned(client, version);
         let steps = steps.map(|steps| self.promising(file, steps));
         self.note(client, file);
@@ -358,6 +384,11 @@ mod tests {
             self.breaks.retain(|(_, other, _)| *other != file);
         }
 
+        fn raise(&mut self, file: u64) {
+            *self.versions.entry(file).or_default() += 1;
+            self.advances.retain(|(other, _)| *other != file);
+        }
+
         fn take(&mut self, steps: Vec<FileStep<u64>>) {
             for (file, step) in steps {
                 match step {
@@ -406,6 +437,16 @@ mod tests {
                     drives.forget(file);
                     Ok(callbacks.removed(file))
                 }
+                4 if numbers.below(40) == 0 => {
+                    // Somebody else has a key of the drive.
+                    drives.raise(file);
+                    for client in callbacks.raised(file) {
+                        if numbers.below(3) > 0 {
+                            callbacks.told_change(client, file);
+                        }
+                    }
+                    Ok(Vec::new())
+                }
                 5 | 6 if !drives.breaks.is_empty() => {
                     let place = numbers.below(drives.breaks.len() as u64) as usize;
                     let (client, file, version) = drives.breaks.swap_remove(place);
@@ -440,7 +481,9 @@ mod tests {
             match asked {
                 Ok(steps) => drives.take(steps),
                 Err(Unknown::Ask) => drives.asks.push(file),
-                Err(Unknown::Wait) => assert!(drives.asks.contains(&file)),
+                Err(Unknown::Wait) => {
+                    assert!(drives.asks.contains(&file) || !callbacks.believers(file).is_empty());
+                }
             }
             assert_eq!(index(&callbacks), concerned(&callbacks, CLIENTS));
             let is_idle =

@@ -65,15 +65,29 @@ impl Namespace {
     }
 
     /// The version that a file's drive has, and the object's length. Where the drive may yet get something of the file manager before this one, nothing is told
-    /// before it takes a key that the other did not have.
+    /// before it takes a key that the other did not have; nor before what that one has done there is durable: it may have died between setting a version
+    /// and seeing to it that what was written before is there as long as the version.
     pub fn object_version(&self, file: FileHandle) -> Outcome<(Version, u64)> {
         self.require_possible(file)?;
         if !self.is_fenced(file.drive) {
             return Err(ManagerStatus::Unavailable);
         }
+        self.settle_drive(file.drive)
+            .map_err(|error| failure("make durable what was there", file, &error))?;
         let told = self.objects.getattr(file, Wait::Patient);
         told.map(|attributes| (attributes.access_control_version, attributes.logical_size))
             .map_err(|error| failure("read the version", file, &error))
+    }
+
+    /// Makes durable what the file manager before this one has done on a drive, once.
+    fn settle_drive(&self, drive: DriveId) -> Result<(), ObjectError> {
+        let settled = || self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        if !settled().contains(&drive) {
+            // Who comes meanwhile does the same, as he would wait for it anyway: nobody waits for somebody who waits for a drive that is away.
+            self.objects.flush(drive, &[], Wait::Patient)?;
+            settled().insert(drive);
+        }
+        Ok(())
     }
 
     /// Whether a drive takes nothing more of the file manager before this one.

@@ -49,7 +49,7 @@ mod told;
 mod unlink;
 mod xattrs;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_afs::callbacks::Version;
@@ -160,6 +160,8 @@ pub struct Namespace {
     keys: Arc<WorkingKeys>,
     /// Versions of files that were just made, until those who made them are promised news of them.
     made: Mutex<HashMap<FileHandle, Version>>,
+    /// Drives on which all that the file manager before this one has done is durable.
+    settled: Mutex<HashSet<DriveId>>,
 }
 
 impl Namespace {

@@ -217,6 +217,13 @@ impl Drive {
         self.unflushed.retain(|(other, _)| *other != id);
     }
 
+    fn make_all_durable(&mut self) {
+        if !self.volatile {
+            self.durable = self.objects.clone();
+            self.unflushed.clear();
+        }
+    }
+
     /// Takes note of what was done, durably or not.
     fn done(&mut self, id: ObjectId, what: Undone, durable: bool) {
         match durable {
@@ -394,7 +401,10 @@ impl ObjectStore for MemoryDrives {
             for object in objects {
                 state.object(*object)?;
             }
-            objects.iter().for_each(|object| state.make_durable(*object));
+            match objects {
+                [] => state.make_all_durable(),
+                some => some.iter().for_each(|object| state.make_durable(*object)),
+            }
             Ok(state.instance)
         })
     }

@@ -151,7 +151,7 @@ pub trait ObjectStore: Send + Sync {
     ) -> Result<u64, ObjectError>;
 
     /// Makes the data and attributes of some objects of a drive durable as they are, at most
-    /// `MAX_FLUSH_OBJECTS` and at least one; answers the drive's instance.
+    /// `MAX_FLUSH_OBJECTS`; without any, those of the volume's whole partition. Answers the drive's instance.
     fn flush(&self, drive: DriveId, objects: &[ObjectId], wait: Wait) -> Result<u64, ObjectError>;
 
     /// Does many operations on objects of a drive in order, each for itself; with `durable`, what was done

@@ -347,6 +347,25 @@ fn who_believes_something_of_a_file_that_is_forgotten_is_told() {
 }
 
 #[test]
+fn no_store_ends_before_those_know_who_believe_what_somebody_else_has_made_old() {
+    let mut all = sessions(&[1, 2, 3]);
+    assert_eq!((read(&mut all, 2), read(&mut all, 3)), (PROMISED, PROMISED));
+    all.drive = 5;
+    all.version_raised(FILE);
+    assert_eq!(events(&mut all, 2), [Event::Changed(FILE)]);
+    deal_with(&mut all, 3, 1);
+    // The store that somebody else has begun is ended, and nothing else begins before that is told.
+    let mut late = Returning::of(1, 3);
+    assert_eq!((late.ask(&mut all), write(&mut all, 1)), (Ok(Turn::Wait), Ok(Turn::Wait)));
+    assert_eq!(events(&mut all, 2), [Event::Changed(FILE), Event::Broken(FILE, 5)]);
+    deal_with(&mut all, 2, 1);
+    assert_eq!(write(&mut all, 1), Ok(Turn::Wait));
+    deal_with(&mut all, 2, 2);
+    assert_eq!(late.ask(&mut all), Ok(Turn::Done(false)));
+    assert_eq!(write(&mut all, 1), Ok(Turn::Done(7)));
+}
+
+#[test]
 fn what_nobody_can_have_been_given_is_not_returned() {
     let mut all = sessions(&[1, 2]);
     for version in [0, 2, 3] {

@@ -268,7 +268,14 @@ impl FileCallbacks {
         }
     }
 
-    /// A file is gone; or somebody else has raised its version, so that nothing is known of it.
+    /// Somebody else has raised a file's version, so that nothing is known of it: whom to tell.
+    pub(super) fn raised(&mut self, file: FileHandle) -> Vec<u64> {
+        self.work.retain(|work| work.file() != file);
+        self.stores.remove(&file);
+        self.rules.raised(file)
+    }
+
+    /// A file is gone.
     pub(super) fn removed(&mut self, file: FileHandle) -> Told {
         self.work.retain(|work| work.file() != file);
         self.stores.remove(&file);

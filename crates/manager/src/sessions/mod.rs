@@ -453,7 +453,18 @@ impl Sessions {
         self.news += 1;
     }
 
-    /// A file is gone, or another one's than this file manager's: whoever believes something of it is told.
+    /// Somebody else has raised a file's version: whoever believes something of it is told, and no store of it ends before they know.
+    pub fn version_raised(&mut self, file: FileHandle) {
+        for client in self.callbacks.raised(file) {
+            if self.tell(client, Event::Changed(file)).is_none() {
+                // The file manager itself.
+                self.callbacks.dealt_with(client, &Event::Changed(file));
+            }
+        }
+        self.news += 1;
+    }
+
+    /// A file is gone: whoever believes something of it is told.
     pub fn forget_file(&mut self, file: FileHandle) {
         let told = self.callbacks.removed(file);
         self.tell_all(told);

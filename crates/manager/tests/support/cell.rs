@@ -1,13 +1,15 @@
 //! A whole cell on this host: drives in memory behind sockets, a manager with TLS, clients.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nasd_client::{ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
-use nasd_device::MemoryDevice;
+use nasd_capability::SecretKey;
+use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
+use nasd_device::{FaultPlan, FaultyDevice};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
-use nasd_manager::keys::KeptKeys;
+use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper};
 use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer};
 use nasd_protocol::manager::{File, Name};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
@@ -64,12 +66,54 @@ impl Authority {
     }
 }
 
-/// One drive: its device outlives its server.
+/// Keeps keys in memory, as a keyring does on a disk: they outlive managers.
+#[derive(Debug, Default)]
+pub struct Keyring(Mutex<BTreeMap<DriveId, KeptKeys>>);
+
+impl KeyKeeper for Keyring {
+    fn keep(&self, drive: DriveId, keys: &KeptKeys) -> Result<(), KeeperError> {
+        self.0.lock().unwrap().insert(drive, keys.clone());
+        Ok(())
+    }
+
+    fn partition_keys(&self, _: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
+        Ok(vec![SecretKey::new(PARTITION_KEY)])
+    }
+}
+
+impl Keyring {
+    /// What the manager does at a drive by its working key; as often as that is refused, as it may be changed just now.
+    pub fn as_manager<T>(
+        &self,
+        id: DriveId,
+        mut ask: impl FnMut(&nasd_client::Authority) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let begun = std::time::Instant::now();
+        loop {
+            let kept = self.0.lock().unwrap().get(&id).map(|kept| kept.current.key.clone());
+            let key = kept.unwrap_or_else(|| working_key(id));
+            match ask(&nasd_client::Authority::working_key(
+                PARTITION,
+                key,
+                Protection::INTEGRITY_ARGS,
+            )) {
+                Err(ClientError::Refused(_)) if begun.elapsed() < Duration::from_secs(10) => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// One drive: its medium outlives its server.
 pub struct TestDrive {
     pub id: DriveId,
-    device: Arc<MemoryDevice>,
+    device: Arc<FaultyDevice>,
     address: SocketAddr,
     server: Option<DriveServer>,
+    /// How often it has lost power.
+    cuts: u64,
 }
 
 impl TestDrive {
@@ -91,24 +135,30 @@ impl TestDrive {
             metadata_bytes: None,
             now: Timestamp(1),
         };
-        let device = Arc::new(MemoryDevice::new(256 << 20).unwrap());
+        let device = Arc::new(FaultyDevice::zeroed(256 << 20));
         Store::format(device.clone(), &format).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = Some(Self::serve(&device, listener));
-        TestDrive { id, device, address, server }
+        TestDrive { id, device, address, server, cuts: 0 }
     }
 
-    fn serve(device: &Arc<MemoryDevice>, listener: TcpListener) -> DriveServer {
+    fn serve(device: &Arc<FaultyDevice>, listener: TcpListener) -> DriveServer {
         let options = OpenOptions { cache_bytes: 32 << 20, ..OpenOptions::default() };
         let store = Store::open(device.clone(), &options).unwrap();
         let drive = Drive::new(store, DriveOptions::default(), Environment::system()).unwrap();
         DriveServer::start(drive, listener).unwrap()
     }
 
-    /// Stops as by a power cut.
+    /// Stops as by a power cut: what was not synced is there afterwards or not, sector by sector.
     pub fn stop(&mut self) {
         drop(self.server.take());
+        // Calls that were being executed go on for a moment, though nobody gets their answers: nothing of that reaches the medium
+        // that the drive starts with again.
+        self.device.crash();
+        self.cuts += 1;
+        let survivor = self.device.survivor(self.cuts);
+        self.device = Arc::new(FaultyDevice::over(survivor, FaultPlan::default()));
     }
 
     /// Starts again at the same address.
@@ -147,6 +197,7 @@ pub struct Cell {
     authority: Authority,
     pub config: ManagerConfig,
     pub manager_address: SocketAddr,
+    pub keyring: Arc<Keyring>,
 }
 
 impl Drop for Cell {
@@ -165,11 +216,13 @@ impl Cell {
         let (drives, mut config) = drives_and_config(drives);
         config.patience = Duration::from_secs(5);
         config.housekeeping_interval = Duration::from_millis(200);
+        let keyring = Arc::new(Keyring::default());
+        config.keeper = Some(Arc::clone(&keyring) as Arc<dyn KeyKeeper>);
         change(&mut config);
         let authority = Authority::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let manager_address = listener.local_addr().unwrap();
-        let mut cell = Cell { drives, manager: None, authority, config, manager_address };
+        let mut cell = Cell { drives, manager: None, authority, config, manager_address, keyring };
         cell.serve(listener);
         cell
     }
@@ -179,9 +232,15 @@ impl Cell {
         self.manager = Some(ManagerServer::start(&self.config, listener, Some(tls)).unwrap());
     }
 
-    /// Kills the manager and starts another, at the same address.
+    /// Kills the manager and starts another, at the same address, with the keys that were kept. What the one before was about to do it may
+    /// do yet, as far as drives let it.
     pub fn restart_manager(&mut self) {
         drop(self.manager.take());
+        for drive in &mut self.config.drives {
+            if let Some(kept) = self.keyring.0.lock().unwrap().get(&drive.id) {
+                drive.keys = kept.clone();
+            }
+        }
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         let listener = loop {
             match TcpListener::bind(self.manager_address) {
