@@ -1,7 +1,6 @@
 //! Working keys that change while the volume is in use, over sockets, with drives behind theirs.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
-#[allow(dead_code)] // Other tests use the rest.
 #[path = "support/cell.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod setup;

@@ -2,7 +2,6 @@
 //! their sockets.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
-#[allow(dead_code)] // Other tests use the rest.
 #[path = "support/cell.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod setup;
