@@ -111,6 +111,8 @@ fn the_quota_of_a_volume_with_callbacks_is_the_bytes_of_its_files() {
     assert_eq!(free(&at), (8 << 20, 8 << 20));
     write(at.join("first"), 1, 5 * MIB).unwrap();
     assert_eq!(free(&at).1, 3 << 20);
+    let quota = done(&cell, "volume quota shared");
+    assert_eq!(quota, "volume shared: 5.0 MiB of 8.0 MiB used (62 %), room for 3.0 MiB\n");
     let full = write(at.join("second"), 2, 4 * MIB).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
     write(at.join("second"), 2, 3 * MIB).unwrap();
@@ -125,8 +127,10 @@ fn the_quota_of_a_volume_with_callbacks_is_the_bytes_of_its_files() {
     );
 
     // What is there can be written over, and removed, also when it may have less than it has.
-    done(&cell, "volume resize shared --quota 6M");
+    done(&cell, "volume quota shared 6M");
     assert_eq!(free(&at), (6 << 20, 0));
+    let quota = done(&cell, "volume quota shared");
+    assert_eq!(quota, "volume shared: all of 6.0 MiB used, no room\n");
     fs::OpenOptions::new().write(true).open(at.join("first")).unwrap().write_all(b"new").unwrap();
     let full = write(at.join("third"), 3, 1).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
@@ -257,7 +261,11 @@ fn a_quota_is_what_a_volume_holds() {
     assert_eq!(df().0, 64 << 20);
     let show = facts(&cell, "volume show small");
     assert!(show["quota_bytes"] == 64 << 20 && show["parts"][1]["reachable"] == true, "{show}");
-    done(&cell, "volume resize small --quota none");
+    let quota = facts(&cell, "volume quota small");
+    assert!(quota["quota_bytes"] == 64 << 20 && quota["used_bytes"].as_u64() > Some(20 << 20));
+    done(&cell, "volume quota small none");
+    assert!(facts(&cell, "volume quota small")["quota_bytes"].is_null());
+    assert!(!ask(&cell, "volume quota none-such").status.success());
     assert!(df().0 > 300 << 20);
     assert!(facts(&cell, "volume show small")["quota_bytes"].is_null());
     // Of the first volume too.

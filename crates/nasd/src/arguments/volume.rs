@@ -49,6 +49,14 @@ pub enum VolumeCommand {
         /// Its name.
         name: String,
     },
+    /// Show how much a volume may hold and what is left of it, or change that, as `resize` does.
+    Quota {
+        /// Its name.
+        name: String,
+        /// The new one: 512M, 10G, or `none` for no limit.
+        #[arg(value_parser = parse_quota)]
+        quota: Option<u64>,
+    },
     /// Remove a volume with all that is in it.
     Remove {
         /// Its name. The cell's first volume stays.

@@ -39,7 +39,9 @@ pub fn run(cell: &Cell, command: VolumeCommand, json: bool) -> Outcome {
         VolumeCommand::List => list(cell, json),
         VolumeCommand::Show { name } => show(cell, &name, json),
         VolumeCommand::Remove { name, yes, with_files } => remove(cell, &name, yes, with_files),
-        VolumeCommand::Resize { name, quota } => resize(cell, &name, quota),
+        VolumeCommand::Resize { name, quota }
+        | VolumeCommand::Quota { name, quota: Some(quota) } => resize(cell, &name, quota),
+        VolumeCommand::Quota { name, quota: None } => show_quota(cell, &name, json),
     }
 }
 
@@ -346,6 +348,35 @@ fn show(cell: &Cell, name: &str, as_json: bool) -> Outcome {
             if part.quota_bytes == NO_QUOTA { "none".into() } else { size(part.quota_bytes) };
         let (used, free) = (size(part.used_bytes), size(part.free_bytes));
         say!("{drive:<17} {partition:<10} {used:>10} {quota:>10} {free:>10} {:>9}", part.objects);
+    }
+    Ok(())
+}
+
+/// What `df` shows as well, for who has no mount; with the limit, which that can't tell from the size of the drives.
+fn show_quota(cell: &Cell, name: &str, as_json: bool) -> Outcome {
+    let (client, caller) = manager(cell)?;
+    let parts = client.volume_parts(&caller, &Name::new(name)?);
+    let parts = parts.map_err(|error| unknown(name, &error))?.parts;
+    let space = client.space(&caller, name.as_bytes())?;
+    let quota = counted_quota(cell, name).or_else(|| total_quota(&parts));
+    let used = space.total_bytes.saturating_sub(space.free_bytes);
+    if as_json {
+        return output::json(&json!({
+            "name": name, "quota_bytes": quota, "used_bytes": used, "free_bytes": space.free_bytes,
+        }));
+    }
+    let (used_text, free) = (size(used), size(space.free_bytes));
+    match quota {
+        None => say!("volume {name}: {used_text} used, no limit, room for {free}"),
+        // What there is beyond a limit that was made less is not told.
+        Some(quota) if space.free_bytes == 0 => {
+            say!("volume {name}: all of {} used, no room", size(quota));
+        }
+        Some(quota) => {
+            let percent = used.saturating_mul(100).checked_div(quota).unwrap_or(100);
+            let limit = size(quota);
+            say!("volume {name}: {used_text} of {limit} used ({percent} %), room for {free}");
+        }
     }
     Ok(())
 }
