@@ -3,8 +3,8 @@
 //! Every check comes first. Only of a call that may be executed is it found out whether the data that it
 //! needs are in memory, so that the time of an answer tells that to nobody else. (Whether its object is,
 //! without which a capability can't be verified, is found out before.) One that has to wait for the medium
-//! keeps its permission, as its nonce is used up, and is executed by that; it is looked at again when the
-//! medium has answered, however it got there.
+//! keeps its permission, as its nonce is used up, and is executed by that. Either way the call is looked at again when it was executed,
+//! before it is answered with anything.
 
 use std::time::Instant;
 
@@ -89,6 +89,17 @@ pub(super) fn finish_late<O: Prompt>(
     let Permitted { arguments, credential, grant, now } = permitted;
     let context = context(grant, credential, *now);
     let done = O::perform_late(drive, arguments, &context);
+    seal_if_granted::<O>(drive, permitted, done)
+}
+
+/// Answers with what was done, if the call still is granted now that it was. So nobody sees anything that was written after the
+/// access control version was raised that his capability is of.
+fn seal_if_granted<O: Prompt>(
+    drive: &Drive,
+    permitted: &Permitted<O::Arguments>,
+    done: Result<Done<O::Reply>, Status>,
+) -> Answer<ReplyData> {
+    let Permitted { arguments, credential, grant, .. } = permitted;
     match look_again(drive, credential, &O::access(arguments), grant) {
         Ok(_) => drive.seal(grant, done),
         Err(answer) => answer,
@@ -116,7 +127,8 @@ pub(crate) fn attempt<O: Prompt>(
     };
     let Permitted { arguments, credential, grant, now } = &permitted;
     match O::perform_now(drive, arguments, &context(grant, credential, *now)) {
-        Ok(done) => Attempt::Answered(drive.seal(grant, done)),
+        // The capability may have been revoked between the checks and the reading, and what was read be written since.
+        Ok(done) => Attempt::Answered(seal_if_granted::<O>(drive, &permitted, done)),
         Err(waits) => {
             let held = Held { begin, call: O::held(permitted) };
             Attempt::Waits(waits, Some(Incoming(Kind::Held(Box::new(held)))))
