@@ -411,6 +411,21 @@ mod tests {
         callbacks.end_change(client, file);
     }
 
+    /// Somebody else has a key of the drive; some of those who are told say that they know.
+    fn raise(
+        callbacks: &mut Callbacks<u64>,
+        drives: &mut Drives,
+        file: u64,
+        numbers: &mut Numbers,
+    ) {
+        drives.raise(file);
+        for client in callbacks.raised(file) {
+            if numbers.below(3) > 0 {
+                callbacks.told_change(client, file);
+            }
+        }
+    }
+
     #[test]
     fn clients_files_are_those_that_they_have_to_do_with_and_what_is_idle_is_forgotten() {
         const CLIENTS: u64 = 4;
@@ -438,13 +453,7 @@ mod tests {
                     Ok(callbacks.removed(file))
                 }
                 4 if numbers.below(40) == 0 => {
-                    // Somebody else has a key of the drive.
-                    drives.raise(file);
-                    for client in callbacks.raised(file) {
-                        if numbers.below(3) > 0 {
-                            callbacks.told_change(client, file);
-                        }
-                    }
+                    raise(&mut callbacks, &mut drives, file, &mut numbers);
                     Ok(Vec::new())
                 }
                 5 | 6 if !drives.breaks.is_empty() => {
