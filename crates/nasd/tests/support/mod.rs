@@ -8,7 +8,7 @@ pub mod lines;
 pub mod workers;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything: a hang must fail a test, not stop the suite.
@@ -277,17 +278,25 @@ impl TestCell {
 /// A first port so that `count` ports from it are free now, and stay free until they are used.
 ///
 /// They are below those that the kernel gives to connections (32768 and up), or else any
-/// connection could take one while a cell is stopped; and no two tests of a process get the same.
+/// connection could take one while a cell is stopped; and no two tests get the same, of whatever processes of this tree.
 pub fn free_ports(count: u32) -> u16 {
     const FIRST: u32 = 10_000;
     const BLOCK: u32 = 16;
     const BLOCKS: u32 = (32_768 - FIRST) / BLOCK;
     static TAKEN: AtomicU32 = AtomicU32::new(0);
+    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
     assert!(count <= BLOCK);
     loop {
-        // Processes that run side by side begin at different places, further apart than one of them goes.
+        // Processes that run side by side begin at different places.
         let block = (std::process::id() * 101 + TAKEN.fetch_add(1, Ordering::Relaxed)) % BLOCKS;
+        // It is held until this process ends, as its cells are stopped and started.
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ports-{block}"));
+        let held = File::create(path).unwrap();
+        if held.try_lock().is_err() {
+            continue;
+        }
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).push(held);
         let first = (FIRST + block * BLOCK) as u16;
         let mut ports = first..first + count as u16;
         if ports.all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
