@@ -426,6 +426,15 @@ mod tests {
         }
     }
 
+    /// What always is so.
+    fn check(callbacks: &Callbacks<u64>, drives: &Drives, clients: u64) {
+        assert_eq!(index(callbacks), concerned(callbacks, clients));
+        let is_idle = |rules: &Option<FileRules>| rules.as_ref().is_some_and(FileRules::is_idle);
+        assert!(!callbacks.files.values().any(is_idle));
+        let known = |file: &u64| callbacks.files[file].is_none();
+        assert!(drives.asks.iter().all(known), "who is asked is waited for");
+    }
+
     #[test]
     fn clients_files_are_those_that_they_have_to_do_with_and_what_is_idle_is_forgotten() {
         const CLIENTS: u64 = 4;
@@ -494,12 +503,7 @@ mod tests {
                     assert!(drives.asks.contains(&file) || !callbacks.believers(file).is_empty());
                 }
             }
-            assert_eq!(index(&callbacks), concerned(&callbacks, CLIENTS));
-            let is_idle =
-                |rules: &Option<FileRules>| rules.as_ref().is_some_and(FileRules::is_idle);
-            assert!(!callbacks.files.values().any(is_idle));
-            let known = |file: &u64| callbacks.files[file].is_none();
-            assert!(drives.asks.iter().all(known), "who is asked is waited for");
+            check(&callbacks, &drives, CLIENTS);
         }
     }
 }
