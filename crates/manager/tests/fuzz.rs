@@ -15,14 +15,12 @@ mod guard;
 mod setup;
 mod support;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nasd_capability::SecretKey;
 use nasd_manager::acl::Acl;
-use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper, WorkingKeys};
+use nasd_manager::keys::{KeyKeeper, WorkingKeys};
 use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
 use nasd_manager::objects::remote::RemoteDrives;
 use nasd_manager::xattr::{ACCESS_ACL, DEFAULT_ACL};
@@ -51,11 +49,11 @@ use nasd_transport::{
     AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Payload, Peer, Presence,
     Receive, Service, Standing,
 };
-use nasd_types::{AppendToken, DriveId, ObjectId, Personality, Rights, SeekTarget, Timestamp};
+use nasd_types::{AppendToken, ObjectId, Personality, Rights, SeekTarget, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrEncode, from_bytes, to_bytes};
 
 use guard::Guard;
-use setup::{PARTITION_KEY, TestDrive};
+use setup::{Keyring, TestDrive};
 use support::checker::check_tree;
 use support::{root, user, walk};
 
@@ -140,21 +138,6 @@ fn enrolled() -> Enrolled {
     }
 }
 
-/// Keeps keys as a keyring does.
-#[derive(Debug, Default)]
-struct Ring(Mutex<BTreeMap<DriveId, KeptKeys>>);
-
-impl KeyKeeper for Ring {
-    fn keep(&self, drive: DriveId, keys: &KeptKeys) -> Result<(), KeeperError> {
-        self.0.lock().unwrap().insert(drive, keys.clone());
-        Ok(())
-    }
-
-    fn partition_keys(&self, _: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
-        Ok(vec![SecretKey::new(PARTITION_KEY)])
-    }
-}
-
 /// The files that the samples are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Files {
@@ -170,7 +153,7 @@ struct Bare {
     service: ManagerService,
     drives: Vec<TestDrive>,
     config: nasd_manager::ManagerConfig,
-    ring: Arc<Ring>,
+    ring: Arc<Keyring>,
     files: Files,
     guard: Guard,
     standing: Standing,
@@ -179,7 +162,7 @@ struct Bare {
 impl Bare {
     fn new(personality: Personality) -> Bare {
         let (drives, mut config) = setup::drives_and_config(2);
-        let ring = Arc::new(Ring::default());
+        let ring = Arc::new(Keyring::default());
         let kept = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
         ring.0.lock().unwrap().extend(kept);
         config.keeper = Some(Arc::clone(&ring) as Arc<dyn KeyKeeper>);

@@ -68,7 +68,7 @@ impl Authority {
 
 /// Keeps keys in memory, as a keyring does on a disk: they outlive managers.
 #[derive(Debug, Default)]
-pub struct Keyring(Mutex<BTreeMap<DriveId, KeptKeys>>);
+pub struct Keyring(pub Mutex<BTreeMap<DriveId, KeptKeys>>);
 
 impl KeyKeeper for Keyring {
     fn keep(&self, drive: DriveId, keys: &KeptKeys) -> Result<(), KeeperError> {
