@@ -352,32 +352,18 @@ fn show(cell: &Cell, name: &str, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// What `df` shows as well, for who has no mount; with the limit, which that can't tell from the size of the drives.
+/// How much a volume may hold, and how much there is room for: by its quota, or by its drives where they have less. What is used
+/// does not follow from that.
 fn show_quota(cell: &Cell, name: &str, as_json: bool) -> Outcome {
     let (client, caller) = manager(cell)?;
     let parts = client.volume_parts(&caller, &Name::new(name)?);
     let parts = parts.map_err(|error| unknown(name, &error))?.parts;
-    let space = client.space(&caller, name.as_bytes())?;
+    let free = client.space(&caller, name.as_bytes())?.free_bytes;
     let quota = counted_quota(cell, name).or_else(|| total_quota(&parts));
-    let used = space.total_bytes.saturating_sub(space.free_bytes);
     if as_json {
-        return output::json(&json!({
-            "name": name, "quota_bytes": quota, "used_bytes": used, "free_bytes": space.free_bytes,
-        }));
+        return output::json(&json!({ "name": name, "quota_bytes": quota, "free_bytes": free }));
     }
-    let (used_text, free) = (size(used), size(space.free_bytes));
-    match quota {
-        None => say!("volume {name}: {used_text} used, no limit, room for {free}"),
-        // What there is beyond a limit that was made less is not told.
-        Some(quota) if space.free_bytes == 0 => {
-            say!("volume {name}: all of {} used, no room", size(quota));
-        }
-        Some(quota) => {
-            let percent = used.saturating_mul(100).checked_div(quota).unwrap_or(100);
-            let limit = size(quota);
-            say!("volume {name}: {used_text} of {limit} used ({percent} %), room for {free}");
-        }
-    }
+    say!("volume {name}: {}, room for {}", shown(quota.unwrap_or(NO_QUOTA)), size(free));
     Ok(())
 }
 
