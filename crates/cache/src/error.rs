@@ -43,6 +43,17 @@ pub enum CacheError {
         /// Why it is none.
         reason: String,
     },
+    /// Somebody else could put files into the directory.
+    #[error(
+        "{} can't be trusted as a cache, as {reason}: name a directory of your own that nobody else may write to",
+        .directory.display()
+    )]
+    Unsafe {
+        /// The directory.
+        directory: PathBuf,
+        /// Who, and where.
+        reason: String,
+    },
     /// A later version of this program has made it.
     #[error(
         "the cache in {} has format {found}, and this program knows {known}: use a later program, or remove the directory",

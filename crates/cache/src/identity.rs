@@ -2,10 +2,11 @@
 
 use crate::CacheError;
 use nasd_types::CellId;
+use rustix::fs::OFlags;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file in a cache directory that says whose it is.
@@ -114,8 +115,8 @@ impl Identity {
         let new = directory.join(format!("{IDENTITY_FILE}.new"));
         let write = || -> io::Result<()> {
             let mut options = OpenOptions::new();
-            let mut file =
-                options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+            options.create(true).truncate(true).write(true).mode(0o600);
+            let mut file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(&new)?;
             file.write_all(self.text().as_bytes())?;
             // The only sync there is: a directory without this file could not be told from a stranger's.
             file.sync_all()?;
@@ -133,6 +134,7 @@ pub(crate) fn prepare(directory: &Path) -> Result<(), CacheError> {
         .mode(0o700)
         .create(directory)
         .map_err(CacheError::io("create", directory))?;
+    require_own(directory)?;
     if Identity::read(directory)?.is_some() {
         return Ok(());
     }
@@ -148,9 +150,32 @@ pub(crate) fn prepare(directory: &Path) -> Result<(), CacheError> {
     Ok(())
 }
 
+/// Whoever could write to the directory, or put another one in its place, could put anything in front of everybody who uses the mount: what is
+/// read of it is checked for damage, not for who has written it.
+fn require_own(directory: &Path) -> Result<(), CacheError> {
+    let directory = directory.canonicalize().map_err(CacheError::io("find", directory))?;
+    let user = rustix::process::geteuid().as_raw();
+    for place in directory.ancestors() {
+        let found = fs::metadata(place).map_err(CacheError::io("look at", place))?;
+        let (owner, mode) = (found.uid(), found.mode());
+        let is_itself = place == directory;
+        // Who is root need not ask; and in a directory like /tmp nobody moves what others have.
+        let is_strangers = owner != user && (is_itself || owner != 0);
+        let others = if is_itself { 0o022 } else { 0o002 };
+        let may_write = mode & others != 0 && (is_itself || mode & 0o1000 == 0);
+        let reason = match (is_strangers, may_write) {
+            (true, _) => format!("{} belongs to user {owner}", place.display()),
+            (false, true) => format!("others may write to {}", place.display()),
+            (false, false) => continue,
+        };
+        return Err(CacheError::Unsafe { directory, reason });
+    }
+    Ok(())
+}
+
 /// Opens a file to read, without following a link or waiting for a pipe's other end.
 pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
-    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32;
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 

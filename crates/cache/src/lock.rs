@@ -1,8 +1,8 @@
 //! One process uses a cache directory at a time: it holds the file `lock`, which also tells its number.
 
 use crate::CacheError;
-use crate::identity::LOCK_FILE;
-use rustix::fs::{FlockOperation, flock};
+use crate::identity::{LOCK_FILE, open_plain};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -31,6 +31,7 @@ impl DirectoryLock {
             .read(true)
             .write(true)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(&path)
             .map_err(CacheError::io("open", &path))?;
         for tried in 1.. {
@@ -51,7 +52,7 @@ impl DirectoryLock {
 
     /// Whether some process has it, and which.
     pub fn holder(directory: &Path) -> Option<Option<u32>> {
-        let mut file = File::open(directory.join(LOCK_FILE)).ok()?;
+        let mut file = open_plain(&directory.join(LOCK_FILE)).ok()?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Err(Errno::WOULDBLOCK) => Some(process_in(&mut file)),
             _ => None,

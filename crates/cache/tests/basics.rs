@@ -7,9 +7,43 @@ mod support;
 use nasd_cache::{CHUNK_BYTES, Cache, CacheError, CacheOptions, Identity, MAX_NOTE_BYTES, Missing};
 use nasd_types::{ByteRange, CellId};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use support::{contents, file, fill, identity, open};
 
 const MIB: u64 = 1 << 20;
+
+/// Who could write to it could put anything in front of others.
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    let around = tempfile::tempdir().unwrap();
+    let directory = around.path().join("cache");
+    let begin = || {
+        let directory = Some(directory.clone());
+        let options = CacheOptions { directory, disk_bytes: MIB, memory_bytes: MIB };
+        Cache::open(options, &identity()).map(drop)
+    };
+    begin().unwrap();
+    let set = |place: &std::path::Path, mode| {
+        fs::set_permissions(place, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (place, mode) in [(&*directory, 0o777), (&*directory, 0o720), (around.path(), 0o707)] {
+        let before = fs::metadata(place).unwrap().permissions().mode();
+        set(place, mode);
+        let refused = begin().unwrap_err();
+        assert!(matches!(refused, CacheError::Unsafe { .. }), "{refused}");
+        set(place, before);
+        begin().unwrap();
+    }
+    set(around.path(), 0o1777);
+    begin().unwrap();
+    // Nor is a link followed that somebody has put there.
+    let precious = around.path().join("precious");
+    fs::write(&precious, "all of it").unwrap();
+    fs::remove_file(directory.join("lock")).unwrap();
+    std::os::unix::fs::symlink(&precious, directory.join("lock")).unwrap();
+    begin().unwrap_err();
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "all of it");
+}
 
 #[test]
 fn what_was_put_is_read_in_any_pieces() {

@@ -40,13 +40,21 @@ fn chosen(cell: Option<&Path>, named: Option<PathBuf>) -> Result<Vec<PathBuf>, B
 }
 
 fn show_all(directories: &[PathBuf], as_json: bool) -> Outcome {
-    let found: Vec<Inspection> =
-        directories.iter().map(|one| nasd_cache::inspect(one)).collect::<Result<_, _>>()?;
+    // One that is damaged keeps nobody from seeing the others.
+    let (mut found, mut failed) = (Vec::<Inspection>::new(), Vec::new());
+    for directory in directories {
+        match nasd_cache::inspect(directory) {
+            Ok(cache) => found.push(cache),
+            Err(error) => failed.push(error.to_string()),
+        }
+    }
+    let outcome = if failed.is_empty() { Ok(()) } else { Err(failed.join("; ").into()) };
     if as_json {
         let caches: Vec<Value> = found.iter().map(facts).collect();
-        return output::json(&json!({ "caches": caches }));
+        output::json(&json!({ "caches": caches }))?;
+        return outcome;
     }
-    if found.is_empty() {
+    if found.is_empty() && outcome.is_ok() {
         note!("nasd: there is no cache in {}", nasd_cache::default_root().display());
     }
     for cache in &found {
@@ -59,7 +67,7 @@ fn show_all(directories: &[PathBuf], as_json: bool) -> Outcome {
         };
         say!("  {}, {}, {in_use}", files(cache.files), size(cache.bytes));
     }
-    Ok(())
+    outcome
 }
 
 fn files(count: u64) -> String {
@@ -80,8 +88,17 @@ fn facts(cache: &Inspection) -> Value {
 
 fn empty(directories: &[PathBuf], yes: bool, as_json: bool) -> Outcome {
     let mut plan = Vec::new();
+    let (mut known, mut failed) = (Vec::new(), Vec::new());
     for directory in directories {
-        let found = nasd_cache::inspect(directory)?;
+        // One that is damaged keeps nobody from emptying the others.
+        let found = match nasd_cache::inspect(directory) {
+            Ok(found) => found,
+            Err(error) => {
+                failed.push(error.to_string());
+                continue;
+            }
+        };
+        known.push(directory);
         plan.push(format!(
             "{} of {} ({})",
             files(found.files),
@@ -92,9 +109,8 @@ fn empty(directories: &[PathBuf], yes: bool, as_json: bool) -> Outcome {
     if !plan.is_empty() {
         agree(&format!("{} would be removed from this machine", plan.join(", ")), yes)?;
     }
-    let mut failed = Vec::new();
     let mut emptied: Vec<(&PathBuf, Emptied)> = Vec::new();
-    for directory in directories {
+    for directory in known {
         // One that is in use keeps nobody from emptying the others.
         match nasd_cache::empty(directory) {
             Ok(what) => emptied.push((directory, what)),
