@@ -5,18 +5,18 @@ mod common;
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
 use nasd_drive::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
-use nasd_protocol::Region;
 use nasd_protocol::cancelling;
 use nasd_protocol::drive::{
     DriveControl, ExtendArguments, Extended, ExtensionOutcome, ExtensionWork, Procedure,
-    ReadArguments,
+    ReadArguments, SetattrArguments,
 };
-use nasd_types::{ObjectId, ObjectName, Protection, Rights};
+use nasd_protocol::{Region, Status};
+use nasd_types::{ObjectId, ObjectName, Protection, Rights, SetAttributes};
 use nasd_xdr::from_bytes;
 
 const NUMBER: u32 = 4001;
@@ -29,6 +29,7 @@ const SOON: Duration = Duration::from_secs(2);
 struct Lasts {
     stopped: AtomicUsize,
     ended: AtomicUsize,
+    may_end: AtomicBool,
 }
 
 impl Lasts {
@@ -56,7 +57,8 @@ impl Extension for Lasts {
         let begun = Instant::now();
         let milliseconds = u32::from_be_bytes(call.arguments[..4].try_into().unwrap());
         reach.read(call.pieces[0])?;
-        while begun.elapsed() < Duration::from_millis(milliseconds.into()) {
+        let may_end = || self.may_end.load(Ordering::Relaxed);
+        while begun.elapsed() < Duration::from_millis(milliseconds.into()) && !may_end() {
             if let Err(stopped) = reach.go_on() {
                 self.stopped.fetch_add(1, Ordering::Relaxed);
                 return Err(stopped);
@@ -224,6 +226,28 @@ fn a_call_is_stopped_soon_however_its_caller_goes() {
     }
     assert!(longest < SOON, "{longest:?}");
     assert_eq!(lasts.stopped.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn whose_capability_is_revoked_meanwhile_is_told_nothing() {
+    let lasts = Arc::new(Lasts::default());
+    let drive = TestDrive::extended(vec![Arc::clone(&lasts) as Arc<dyn Extension>]);
+    let name = drive.object_with(&pattern(1, 5000));
+    let capability = drive.capability(name);
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| {
+            let arguments = asked(name, 7, Lasts::arguments(600_000, 1));
+            let by = Signer::capability(&capability);
+            drive.refused(&Request::new(Procedure::Extend, &arguments, by))
+        });
+        wait_until("it runs", || work(&drive).jobs.iter().any(|job| job.running == 1));
+        let changes =
+            SetAttributes { access_control_version: Some(1_000), ..SetAttributes::default() };
+        let revoke = SetattrArguments { name, changes, durable: false };
+        assert_eq!(drive.by(Signer::working(), Procedure::Setattr, &revoke).status, None);
+        lasts.may_end.store(true, Ordering::Relaxed);
+        assert_eq!(told.join().unwrap(), Status::RefusedDigest);
+    });
 }
 
 /// What is granted of memory while answers are not read that are sent with some protection.

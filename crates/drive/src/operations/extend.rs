@@ -30,6 +30,8 @@ pub(super) fn run(drive: &Drive, source: Source<'_>, presence: Presence<'_>) -> 
 }
 
 impl Perform for Extend {
+    const TELLS_CONTENTS: bool = true;
+
     fn access(arguments: &ExtendArguments) -> Access<'_> {
         // Regions without a meaning are told to those with authority alone, by `perform`.
         let bytes = arguments.pieces().ok().map(|pieces| pieces.span());

@@ -54,6 +54,9 @@ use crate::reply::{Done, ReplyData};
 
 /// How the drive does an operation that has no bulk data in its request.
 pub(crate) trait Perform: Operation {
+    /// Whether it tells what an object contains: then the call must be granted still when that was found, as in step 16 of `docs/wire-protocol.md`.
+    const TELLS_CONTENTS: bool = false;
+
     /// What it needs.
     fn access(arguments: &Self::Arguments) -> Access<'_>;
 
@@ -230,6 +233,13 @@ fn finish<O: Perform>(
         true => Err(Status::ReadOnly),
         false => O::perform(drive, arguments, &context),
     };
+    if O::TELLS_CONTENTS
+        && let Err(denied) = drive.grant_again(&credential, &grant)
+    {
+        // What was found may have been written since the capability was revoked.
+        let (nonce, now) = (grant.authorized.nonce(), drive.environment.now());
+        return drive.deny_about(&grant.subject, nonce, &denied, now);
+    }
     drive.seal(&grant, done)
 }
 

@@ -11,6 +11,8 @@ use crate::reply::Done;
 use crate::status::status_of;
 
 impl Perform for Seek {
+    const TELLS_CONTENTS: bool = true;
+
     fn access(arguments: &SeekArguments) -> Access<'_> {
         let from = ByteRange::new(arguments.offset, 0);
         on_object(arguments.name, Rights::READ, Some(from))
