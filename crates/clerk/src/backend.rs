@@ -14,7 +14,7 @@ use crate::ClerkError;
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::open_file::OpenMode;
 use crate::wire::{
-    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
+    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied, Cut,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
     FileType, HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode,
     RangeToCopy, ReadOutcome, Readable, RenameFlags, Returned, SeekTarget, SetFileAttributes,
@@ -212,12 +212,13 @@ pub trait Names: Send + Sync + 'static {
         file: FileHandle,
         contents: bool,
     ) -> Result<Readable, ClerkError>;
-    /// A capability to store a file: its region ends at the first number at least, and best at the second.
+    /// A capability to store a file, which is cut before: its region ends at the first number at least, and best at the second.
     fn get_write_capability(
         &self,
         caller: &Caller,
         file: FileHandle,
         end: (u64, u64),
+        cut: Option<Cut>,
     ) -> Result<Writable, ClerkError>;
     /// A store under this version is done; when all know, the answer comes.
     fn return_capability(

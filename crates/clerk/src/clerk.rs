@@ -276,6 +276,9 @@ impl Clerk {
                 }
                 inner.show_after_restart(&self.core);
             }
+            if inner.emptied.is_some() {
+                entry.attributes.size = 0;
+            }
             let own_end = if appended { inner.size() } else { inner.pending.end() };
             entry.attributes.size = entry.attributes.size.max(own_end);
         }

@@ -358,6 +358,13 @@ impl Core {
                     if renewals > 0 && is_same {
                         return Err(error);
                     }
+                    // Other refusals may be over with another capability, however many there were. This one is for good.
+                    if purpose == Purpose::Look
+                        && error.is_refused_right()
+                        && fresh.rights() == grant.rights()
+                    {
+                        return Err(ClerkError::Manager(ManagerStatus::Access));
+                    }
                     grant = fresh;
                     renewals += 1;
                     if renewals >= MAX_RENEWALS {

@@ -107,6 +107,11 @@ impl ClerkError {
         matches!(self, ClerkError::Drive(status) if status.needs_new_capability())
     }
 
+    /// Whether a capability does not allow what it was used for.
+    pub(crate) fn is_refused_right(&self) -> bool {
+        *self == ClerkError::Drive(Status::RefusedRights)
+    }
+
     /// Whether there is no such file any more.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(

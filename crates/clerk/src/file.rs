@@ -86,6 +86,10 @@ pub(crate) struct Inner {
     doomed: bool,
     /// The store under way, where the volume has callbacks.
     pub(crate) store: Option<Store>,
+    /// Who has asked for a store that has not ended: it may have begun though nobody knows of it here, if he was interrupted.
+    pub(crate) begun: Option<Arc<Caller>>,
+    /// Who has cut the file to nothing, which comes with the next store: nothing is shown of what the drive has.
+    pub(crate) emptied: Option<Writer>,
     /// What was written before this number is stored, or about to be.
     pub(crate) target: Option<u64>,
     /// The version that what was read is of.
@@ -139,6 +143,9 @@ impl Inner {
 
     /// The drive told the length, in answer to a request made when `answers` was as given.
     pub(crate) fn note_size(&mut self, size: u64, answers: u64) {
+        if self.emptied.is_some() {
+            return;
+        }
         let current = self.answers == answers;
         self.drive_size = if current { size } else { self.drive_size.max(size) };
         self.size_told = Some(Instant::now());
@@ -250,6 +257,20 @@ impl Inner {
         self.pending.is_in_flight(range) || self.target.is_some_and(is_stored)
     }
 
+    /// What was done to the file here, and is not on its way, is not to be kept.
+    pub(crate) fn forget_written(&mut self) {
+        self.pending.discard();
+        self.appending.discard();
+        self.time.forget();
+        self.emptied = None;
+    }
+
+    /// Whether nothing is being done to the file here.
+    fn is_at_rest(&self) -> bool {
+        let is_stored = self.store.is_some() || self.target.is_some() || self.begun.is_some();
+        self.is_durable() && !is_stored && !self.gate && !self.doomed
+    }
+
     /// Who wrote last.
     pub(crate) fn last_writer(&self) -> Option<Arc<Caller>> {
         Some(Arc::clone(&self.writer.as_ref()?.0.caller))
@@ -295,6 +316,8 @@ impl FileState {
             gate: false,
             doomed: false,
             store: None,
+            begun: None,
+            emptied: None,
             target: None,
             shown: None,
             bulk: BulkUses::default(),
@@ -444,7 +467,11 @@ impl FileState {
         for _ in 0..count {
             let (core, file) = (Arc::clone(core), Arc::clone(self));
             self.lane.senders.submit(move || {
-                let outgoing = file.lock().take_to_send();
+                let mut inner = file.lock();
+                // Where there are callbacks, what comes with the next store is not sent before that has begun.
+                let may_send = core.promises().is_none() || inner.store.is_some();
+                let outgoing = if may_send { inner.take_to_send() } else { None };
+                drop(inner);
                 if let Some(outgoing) = outgoing {
                     // Nobody interrupts this thread.
                     let _ = file.send(&core, &outgoing, false);
@@ -527,9 +554,7 @@ impl FileState {
         requeued: usize,
     ) {
         if inner.doomed {
-            inner.pending.discard();
-            inner.appending.discard();
-            inner.time.forget();
+            inner.forget_written();
         }
         self.settle(&mut inner);
         if inner.is_durable() && inner.dirty_since.take().is_some() {
@@ -709,6 +734,22 @@ impl FileState {
         self.alone(core, Some(size), change)
     }
 
+    /// Cuts the file to nothing as of now for those who use it here, and for others with the next store. Tells whether that can be.
+    pub(crate) fn empty(self: &Arc<Self>, core: &Core, writer: &Writer) -> bool {
+        let mut inner = self.lock();
+        if !inner.is_at_rest() {
+            return false;
+        }
+        inner.emptied = Some(writer.clone());
+        inner.drive_size = 0;
+        inner.forget_read();
+        inner.writer = Some(writer.clone());
+        inner.last_write = Instant::now();
+        inner.dirty_since = Some(inner.last_write);
+        core.mark_dirty(self);
+        true
+    }
+
     /// Frees a part of the file, in order with what is written.
     pub(crate) fn punch(
         self: &Arc<Self>,
@@ -813,9 +854,7 @@ impl FileState {
     pub(crate) fn discard(self: &Arc<Self>, core: &Arc<Core>) {
         let mut inner = self.lock();
         inner.doomed = true;
-        inner.pending.discard();
-        inner.appending.discard();
-        inner.time.forget();
+        inner.forget_written();
         self.after_answer(core, inner, 0);
     }
 

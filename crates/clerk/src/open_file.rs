@@ -17,7 +17,7 @@ use crate::grants::{Slot, Writer};
 use crate::latch::Seen;
 use crate::ranges::{self, End};
 use crate::stream::Stream;
-use crate::wire::{FileAttributes, FileHandle, SeekTarget};
+use crate::wire::{Extended, FileAttributes, FileHandle, SeekTarget};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +209,25 @@ impl OpenFile {
             }
         }
         Ok(())
+    }
+
+    /// Cuts the file to nothing, where others are to see that together with what is written then: when it is stored. Answers the attributes
+    /// that it has then; nothing where it has to be cut at once ([`crate::Clerk::setattr`]).
+    ///
+    /// # Errors
+    ///
+    /// `NotOpenForThis`, and whatever the manager says.
+    pub fn empty(&self) -> Result<Option<FileAttributes>, ClerkError> {
+        self.check_mode(self.mode.write)?;
+        let Some(promises) = self.core.promises() else { return Ok(None) };
+        let caller = &self.reader.slot.caller;
+        let known = self.core.getattr_promised(promises, caller, self.handle())?;
+        // Who may not keep it loses what the file is privileged to by its mode or attributes; the file manager sees to that.
+        let is_plain = known.mode & 0o6000 == 0 && !known.extended.has(Extended::ATTRIBUTES);
+        if !is_plain || !self.file.empty(&self.core, &Writer(Arc::clone(&self.reader.slot))) {
+            return Ok(None);
+        }
+        self.core.getattr_promised(promises, caller, self.handle()).map(Some)
     }
 
     /// Makes a part of the file read as zeros, and gives its room back. The length stays.

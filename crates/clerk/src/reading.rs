@@ -247,16 +247,30 @@ impl FileState {
         into: &mut [u8],
     ) -> Result<usize, ClerkError> {
         let into = &mut into[..range.length as usize];
-        let filled = match self.read_cached(core, reader, range, into)? {
+        let filled = match self.read_emptied(range, into) {
             Some(filled) => filled,
-            None => self.read_current(core, &reader.slot, || {
-                self.read_at_drive(core, reader, range, into)
-            })?,
+            None => match self.read_cached(core, reader, range, into)? {
+                Some(filled) => filled,
+                None => self.read_current(core, &reader.slot, || {
+                    self.read_at_drive(core, reader, range, into)
+                })?,
+            },
         };
         core.measures.read.add(filled as u64);
         let watchers = self.lock().watchers.clone();
         tell_watchers(&watchers, self.handle, range, filled);
         Ok(filled)
+    }
+
+    /// Reads a file that was cut to nothing here, which is not stored yet: what was written since is all that it has.
+    fn read_emptied(&self, range: ByteRange, into: &mut [u8]) -> Option<usize> {
+        let inner = self.lock();
+        inner.emptied.as_ref()?;
+        let length = inner.pending.end().saturating_sub(range.offset);
+        let filled = usize::try_from(length).unwrap_or(usize::MAX).min(into.len());
+        into[..filled].fill(0);
+        put_over(&inner.pending.overlay(range), range, into);
+        Some(filled)
     }
 
     /// Reads from the drive, and from what was read of it ahead, with what was written here over it.
@@ -307,13 +321,7 @@ impl FileState {
         // Between the drive's end of the file and our own there is a hole.
         into[filled..end].fill(0);
         filled = end;
-        for piece in overlay.as_ref() {
-            let part = piece.range().intersection(&range);
-            let from = (part.offset - piece.offset) as usize;
-            let to = (part.offset - range.offset) as usize;
-            let count = part.length as usize;
-            into[to..to + count].copy_from_slice(&piece.data()[from..from + count]);
-        }
+        put_over(overlay.as_ref(), range, into);
         Ok(filled)
     }
 
@@ -435,6 +443,17 @@ fn take_whole(core: &Core, inner: &mut Inner, range: ByteRange, now: Instant) ->
             Some(Whole::Ahead(slice))
         }
         _ => None,
+    }
+}
+
+/// Puts what the pieces have of a range over what is there.
+fn put_over(overlay: &[Piece], range: ByteRange, into: &mut [u8]) {
+    for piece in overlay {
+        let part = piece.range().intersection(&range);
+        let from = (part.offset - piece.offset) as usize;
+        let to = (part.offset - range.offset) as usize;
+        let count = part.length as usize;
+        into[to..to + count].copy_from_slice(&piece.data()[from..from + count]);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::pieces::bytes_of;
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
 use crate::wire::{
-    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
+    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied, Cut,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
     FileType, HeldLock, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, RangeToCopy,
     ReadOutcome, Readable, RenameFlags, Returned, SeekTarget, SetFileAttributes, SpaceInformation,
@@ -391,9 +391,10 @@ impl Names for RemoteNames {
         caller: &Caller,
         file: FileHandle,
         (least_end, best_end): (u64, u64),
+        cut: Option<Cut>,
     ) -> Result<Writable, ClerkError> {
         let client = self.client.number();
-        let asked = GetwcapArguments { file, client, least_end, best_end, cut_to: None };
+        let asked = GetwcapArguments { file, client, least_end, best_end, cut };
         Ok(self.client.get_write_capability(caller, &asked)?)
     }
 

@@ -191,6 +191,9 @@ impl FileState {
 impl Inner {
     /// Whether nothing is kept that is not known to be durable.
     pub(crate) fn is_durable(&self) -> bool {
-        self.pending.is_empty() && self.appending.is_empty() && !self.time.is_kept()
+        self.pending.is_empty()
+            && self.appending.is_empty()
+            && !self.time.is_kept()
+            && self.emptied.is_none()
     }
 }

@@ -70,16 +70,17 @@ impl CallbacksOf<'_> {
     /// A capability to store.
     pub(crate) fn get_write_capability(&self, arguments: &GetwcapArguments) -> Outcome<Writable> {
         self.require_callbacks()?;
-        let GetwcapArguments { file, client, least_end, best_end, cut_to } = *arguments;
-        if least_end > MAX_OBJECT_BYTES || cut_to.is_some_and(|size| size > MAX_OBJECT_BYTES) {
+        let GetwcapArguments { file, client, least_end, best_end, cut } = *arguments;
+        let least_end = least_end.max(cut.map_or(0, |cut| cut.length));
+        if least_end > MAX_OBJECT_BYTES {
             return Err(ManagerStatus::TooLarge);
         }
         self.names.may_be_stored(self.caller, file)?;
         let _under = self.names.under_quota();
         self.wait_until_counted(file)?;
-        let least_end = least_end.max(cut_to.unwrap_or(0));
         for _ in 0..ATTEMPTS {
-            let may_write = |all: &mut Sessions, now| all.may_write(client, self.member, file, now);
+            let may_write =
+                |all: &mut Sessions, now| all.may_cut(client, self.member, (file, cut), now);
             let version = self.turn(may_write)?;
             let end = match self.room_to_store(file, version, (least_end, best_end)) {
                 Ok(Some(end)) => end,
@@ -90,7 +91,7 @@ impl CallbacksOf<'_> {
                 }
             };
             let lifetime_ns = nanoseconds(STORE_LIFETIME);
-            let storing = Storing { version, end, cut_to, lifetime_ns };
+            let storing = Storing { version, end, lifetime_ns };
             match self.names.look_to_store(self.caller, file, &storing) {
                 Ok(Look::Now(file)) => {
                     let time = nanoseconds(STORE_TIME);
@@ -320,9 +321,10 @@ fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> 
             });
             told.map(drop)
         }
-        DriveWork::Advance { file, to, durable } => match names.advance(
+        DriveWork::Advance { file, to, length, durable } => match names.advance_and_cut(
             file,
             to,
+            length,
             // What is accounted for must not change with a power cut.
             durable || (!is_store(to) && names.has_quota()),
         ) {

@@ -14,7 +14,7 @@ use nasd_client::{Authority, Caller, ClientError, ManagerClient};
 use nasd_manager::directory::parse_directory;
 use nasd_protocol::ManagerStatus;
 use nasd_protocol::manager::{
-    AttachArguments, Event, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments,
+    AttachArguments, Cut, Event, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments,
     Readable, ReturncapArguments, Returned, SetFileAttributes, Writable,
 };
 use nasd_types::{DriveId, Personality};
@@ -70,10 +70,10 @@ impl<'a> Client<'a> {
         &self,
         file: FileHandle,
         end: u64,
-        cut_to: Option<u64>,
+        cut: Option<Cut>,
     ) -> Result<Writable, ClientError> {
         let client = self.manager.number();
-        let asked = GetwcapArguments { file, client, least_end: end, best_end: end, cut_to };
+        let asked = GetwcapArguments { file, client, least_end: end, best_end: end, cut };
         self.manager.get_write_capability(&Caller::ROOT, &asked)
     }
 
@@ -175,13 +175,31 @@ fn a_file_is_cut_with_the_store_that_writes_it_anew() {
     let cell = cell(LONG_LEASE);
     let client = Client::attach(&cell);
     let file = client.make("file");
-    client.stores(file, b"something long");
-    let writable = client.may_cut(file, 5, Some(0)).unwrap();
+    let version = client.stores(file, b"something long").version;
+    let cut = Some(Cut { length: 0, version });
+    let writable = client.may_cut(file, 5, cut).unwrap();
     assert_eq!(writable.file.attributes.size, 0);
     client.writes(&writable, 0, b"short").unwrap();
+    // Asked for once more, as the answer was lost: nothing is cut that was written since.
+    let again = client.may_cut(file, 5, cut).unwrap();
+    assert_eq!((again.version, again.file.attributes.size), (writable.version, 5));
     let returned = client.returns(file, writable.version).unwrap();
     assert_eq!(returned.file.attributes.size, 5);
-    assert_eq!(client.reads(&client.may_read(file).unwrap()).unwrap(), b"short");
+    let is = |data: &[u8]| client.reads(&client.may_read(file).unwrap()).unwrap() == data;
+    assert!(is(b"short"));
+    // One that comes late begins a store, and cuts nothing.
+    let late = client.may_cut(file, 5, cut).unwrap();
+    assert_eq!(late.file.attributes.size, 5);
+    let version = client.returns(file, late.version).unwrap().version;
+    assert!(is(b"short"));
+    // Who cuts to more than there is adds nothing.
+    let longer = client.may_cut(file, 9, Some(Cut { length: 9, version })).unwrap();
+    assert_eq!(longer.file.attributes.size, 5);
+    let version = client.returns(file, longer.version).unwrap().version;
+    let part = client.may_cut(file, 3, Some(Cut { length: 3, version })).unwrap();
+    assert_eq!(part.file.attributes.size, 3);
+    client.returns(file, part.version).unwrap();
+    assert!(is(b"sho"));
 }
 
 #[test]
@@ -354,7 +372,7 @@ fn what_does_not_go_is_refused() {
     let private = client.manager.create(&Caller::ROOT, root, b"private", 0o600, true).unwrap();
     let private = private.reply.handle;
     let asked =
-        GetwcapArguments { file: private, client: number, least_end: 1, best_end: 1, cut_to: None };
+        GetwcapArguments { file: private, client: number, least_end: 1, best_end: 1, cut: None };
     is(client.manager.get_write_capability(&user, &asked).unwrap_err(), ManagerStatus::Access);
     let readable = client
         .manager

@@ -609,7 +609,7 @@ fn member() -> MemberArguments {
 fn stores(file: FileHandle) -> Vec<Vec<u8>> {
     let client = 8;
     let attach = AttachArguments { client, ..AttachArguments::default() };
-    let storing = GetwcapArguments { file, client, least_end: 1, best_end: 9, cut_to: Some(0) };
+    let storing = GetwcapArguments { file, client, least_end: 1, best_end: 9, cut: None };
     vec![
         sample(Procedure::Attach, HOST, &attach),
         sample(Procedure::Getcap, HOST, &GetcapArguments { file, client, contents: true }),

@@ -17,8 +17,8 @@ use nasd_clerk::{Clerk, ClerkError, ClerkOptions, OpenFile, OpenMode, Settings};
 use nasd_client::{Authority, Caller, ClientError, DriveClient, ManagerClient};
 use nasd_protocol::Status;
 use nasd_protocol::manager::{
-    AttachArguments, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments, ManagerStatus,
-    Name, ReturncapArguments, SetFileAttributes, Writable,
+    AttachArguments, Cut, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments,
+    ManagerStatus, Name, ReturncapArguments, SetFileAttributes, Writable,
 };
 use nasd_types::{ByteRange, DriveId, Personality};
 use setup::{Cell, Keyring};
@@ -134,7 +134,7 @@ impl Client {
         best_end: u64,
     ) -> Result<Writable, ManagerStatus> {
         let client = self.manager.number();
-        let asked = GetwcapArguments { file, client, least_end, best_end, cut_to: None };
+        let asked = GetwcapArguments { file, client, least_end, best_end, cut: None };
         self.ask(&asked)
     }
 
@@ -156,10 +156,10 @@ impl Client {
         drive.write(&authority, by.file.handle.name(), length - 1, b"x", true).map(drop)
     }
 
-    fn returns(&self, by: &Writable) {
+    fn returns(&self, by: &Writable) -> u64 {
         let (file, version) = (by.file.handle, by.version);
         let returned = ReturncapArguments { file, client: self.manager.number(), version };
-        self.manager.return_capability(&Caller::ROOT, &returned).unwrap();
+        self.manager.return_capability(&Caller::ROOT, &returned).unwrap().version
     }
 
     fn stores(&self, file: FileHandle, length: u64) -> Result<(), ManagerStatus> {
@@ -330,12 +330,13 @@ fn what_is_cut_and_removed_comes_back() {
     check_account(&cell, &[first, second]);
     // Cut when it is opened, and written anew.
     let number = client.manager.number();
+    let version = client.may_write(second, 0, 0).map(|by| client.returns(&by)).unwrap();
     let cut = GetwcapArguments {
         file: second,
         client: number,
         least_end: 50,
         best_end: 50,
-        cut_to: Some(0),
+        cut: Some(Cut { length: 0, version }),
     };
     let by = client.ask(&cut).unwrap();
     client.extends(&by, 50).unwrap();

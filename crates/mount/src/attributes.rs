@@ -80,16 +80,28 @@ pub(crate) struct Changes {
     pub(crate) size: Option<u64>,
     pub(crate) access_time: Option<SetTime>,
     pub(crate) modify_time: Option<SetTime>,
+    /// The open file that asks.
+    pub(crate) opened: Option<u64>,
 }
 
 impl From<SetAttributes> for Changes {
     fn from(asked: SetAttributes) -> Self {
         let SetAttributes { mode, uid, gid, size, access_time, modify_time, .. } = asked;
-        Changes { mode, uid, gid, size, access_time, modify_time }
+        Changes { mode, uid, gid, size, access_time, modify_time, opened: asked.handle }
     }
 }
 
 impl Changes {
+    /// The open file that is cut to nothing, and nothing else.
+    pub(crate) fn empties(self) -> Option<u64> {
+        let is_else = self.mode.is_some()
+            || self.uid.is_some()
+            || self.gid.is_some()
+            || self.access_time.is_some()
+            || matches!(self.modify_time, Some(SetTime::At(_)));
+        self.opened.filter(|_| self.size == Some(0) && !is_else)
+    }
+
     /// In the clerk's words; nothing, if there is nothing that it could change.
     pub(crate) fn to_clerk(self) -> Option<SetFileAttributes> {
         let at = |time| match time {

@@ -449,6 +449,13 @@ impl Inodes {
         self.lock().inodes.get(&ino).is_some_and(|inode| inode.pages != Pages::None)
     }
 
+    /// The files of which the kernel may have pages.
+    pub(crate) fn with_pages(&self) -> Vec<u64> {
+        let tables = self.lock();
+        let with = tables.inodes.iter().filter(|(_, inode)| inode.pages != Pages::None);
+        with.map(|(ino, _)| *ino).collect()
+    }
+
     /// The kernel has forgotten all pages that it had of a file when it had this version.
     pub(crate) fn forgot_pages(&self, ino: u64, version: Version) {
         if let Some(inode) = self.lock().inodes.get_mut(&ino) {

@@ -213,14 +213,19 @@ impl NameWatcher for Forgetting {
     }
 
     fn files_changed(&self, files: Option<&[FileHandle]>) {
-        let (Some(tree), Some(files)) = (self.tree.upgrade(), files) else {
-            // The kernel believes nothing for longer than the clerk may.
+        let Some(tree) = self.tree.upgrade() else {
             return;
         };
         let Some(notifier) = tree.notifier.get() else {
             return;
         };
         tree.gate.settle();
+        let Some(files) = files else {
+            // The kernel believes no attributes for longer than the clerk may, but pages for as long as nobody says otherwise.
+            let all = tree.inodes.with_pages();
+            self.forget_pages_of(&tree, all);
+            return;
+        };
         let known: Vec<u64> = files.iter().filter_map(|file| tree.inodes.known(*file)).collect();
         for ino in &known {
             // A negative offset is about attributes only: nothing is waited for.
@@ -228,9 +233,7 @@ impl NameWatcher for Forgetting {
         }
         let mapped: Vec<u64> =
             known.into_iter().filter(|ino| tree.inodes.may_have_pages(*ino)).collect();
-        if !mapped.is_empty() {
-            self.forget_pages_of(&tree, mapped);
-        }
+        self.forget_pages_of(&tree, mapped);
     }
 }
 
@@ -238,6 +241,9 @@ impl Forgetting {
     /// The pages of files are to be read anew, also by those who have mapped them. Those who read with read(2) look at the attributes
     /// first, of which the kernel was told: nobody need wait for this, and it may wait for readers.
     fn forget_pages_of(&self, tree: &Arc<Tree>, files: Vec<u64>) {
+        if files.is_empty() {
+            return;
+        }
         let tree = Arc::clone(tree);
         let forget = move || files.iter().for_each(|ino| tree.forget_pages(*ino, 0, 0));
         if let Err(error) = thread::Builder::new().name("nasd-pages".into()).spawn(forget) {

@@ -224,6 +224,9 @@ impl Tree {
         ino: u64,
         changes: Changes,
     ) -> Result<Attributes, Errno> {
+        if let Some(attributes) = self.empty(ino, changes)? {
+            return Ok(self.present(ino, &attributes));
+        }
         let Some(changes) = changes.to_clerk() else {
             return self.getattr(who, ino);
         };
@@ -237,6 +240,15 @@ impl Tree {
             self.accesses.forget(ino);
         }
         Ok(self.present(ino, &changed.map_err(|error| errno(&error))?))
+    }
+
+    /// Cuts an open file to nothing, where others need not see that before they see what is written then.
+    fn empty(&self, ino: u64, changes: Changes) -> Result<Option<FileAttributes>, Errno> {
+        let file = changes.empties().and_then(|opened| self.files.get(opened));
+        match file.filter(|file| file.ino == ino && file.open.mode().write) {
+            Some(file) => file.open.empty().map_err(|error| errno(&error)),
+            None => Ok(None),
+        }
     }
 
     /// Where a symbolic link leads.

@@ -15,9 +15,6 @@ use crate::file::FileState;
 use crate::grants::Slot;
 use crate::wire::{Caller, Extended, FileAttributes, FileHandle, ManagerStatus, Readable};
 
-/// So often something is read again, where others store it meanwhile.
-const MOST_READS: usize = 16;
-
 /// Between two looks whether a session has begun anew.
 const SESSION_PAUSE: Duration = Duration::from_millis(20);
 
@@ -156,8 +153,11 @@ impl FileState {
     /// Attributes with what was written here and is not stored yet.
     fn with_own(&self, mut attributes: FileAttributes) -> FileAttributes {
         let inner = self.lock();
-        if inner.pending.is_empty() && inner.appending.is_empty() {
+        if inner.pending.is_empty() && inner.appending.is_empty() && inner.emptied.is_none() {
             return attributes;
+        }
+        if inner.emptied.is_some() {
+            attributes.size = 0;
         }
         let end = attributes.size.max(inner.pending.end()) + inner.appending.held_bytes();
         let written = wall_clock(inner.last_write);
@@ -209,15 +209,19 @@ impl FileState {
         slot: &Arc<Slot>,
         mut read: impl FnMut() -> Result<T, ClerkError>,
     ) -> Result<T, ClerkError> {
-        for _ in 0..MOST_READS {
+        let deadline = core.deadline();
+        loop {
             let shown = self.show_current(core, slot)?;
             let outcome = read();
             let told = core.promises().and_then(|promises| promises.version(self.handle));
             if shown.is_none() || told == shown {
                 return outcome;
             }
+            if Instant::now() >= deadline {
+                return Err(ClerkError::Manager(ManagerStatus::Busy));
+            }
+            interrupt::check()?;
         }
-        read()
     }
 }
 

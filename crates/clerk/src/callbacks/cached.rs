@@ -88,7 +88,8 @@ impl FileState {
             };
             let inner = self.lock();
             // What is being stored was seen here already, and is in the file before it is in the cache.
-            let is_own = !inner.pending.is_empty() || inner.target.is_some();
+            let is_written = !inner.pending.is_empty() || inner.emptied.is_some();
+            let is_own = is_written || inner.target.is_some();
             let size = inner.size();
             if is_own || inner.shown != Some(version) {
                 return Ok(None);

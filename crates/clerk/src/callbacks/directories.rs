@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_directory::{DirectoryError, parse_listing};
+use nasd_types::Rights;
 
 use crate::ClerkError;
 use crate::clerk::Clerk;
 use crate::names::Asking;
-use crate::wire::{Caller, DirectoryEntry, DirectoryPage, FileHandle, Name};
+use crate::wire::{Caller, DirectoryEntry, DirectoryPage, FileHandle, ManagerStatus, Name};
 
 /// Most bytes of one read.
 const READ_BYTES: usize = 1 << 20;
@@ -92,7 +93,7 @@ impl Clerk {
     /// Reads the names of a directory from its object, where the caller may list it and holds a callback.
     ///
     /// # Errors
-    /// What the drive says; `Protocol` where what it has is no directory.
+    /// What the drive says; `Manager(Access)` where the caller may not list it; `Protocol` where what it has is no directory.
     pub(crate) fn read_names(
         &self,
         caller: &Arc<Caller>,
@@ -101,7 +102,10 @@ impl Clerk {
         // In this order: changes by this clerk are told apart by it, and brought home by asking.
         let asking = self.core.known.asking(dir);
         let slot = self.core.grants.slot(caller, dir);
-        self.core.ask_to_look(&slot, true)?;
+        let told = self.core.ask_to_look(&slot, true)?;
+        if !told.file.capability.capability.rights.contains(Rights::READ) {
+            return Err(ClerkError::Manager(ManagerStatus::Access));
+        }
         let mut data = Vec::new();
         loop {
             let at = data.len();

@@ -19,7 +19,7 @@ use crate::ClerkError;
 use crate::backend::Grant;
 use crate::core::Core;
 use crate::file::FileState;
-use crate::wire::{Caller, FileAttributes, FileHandle, ManagerStatus, Writable};
+use crate::wire::{Caller, Cut, FileAttributes, FileHandle, ManagerStatus, Writable};
 
 /// A store under way.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub(crate) struct Store {
     before: Option<Version>,
     /// What is new in the file when it is done, to be kept.
     stored: Option<Arc<Stored>>,
+    /// What was there before is cut off.
+    is_emptied: bool,
 }
 
 /// So often more room is asked for, when the file has turned out to be longer than was known.
@@ -67,7 +69,11 @@ impl FileState {
         errors_before: u64,
     ) -> Result<(), ClerkError> {
         let _turn = interrupt::lock(&self.store_turn)?;
-        if !self.lock().is_durable() {
+        let is_to_be_stored = {
+            let inner = self.lock();
+            !inner.is_durable() || inner.begun.is_some()
+        };
+        if is_to_be_stored {
             let stored = self.begin_store(core).and_then(|()| {
                 let written = self.sync_now(core, errors_before);
                 if written == Err(ClerkError::Interrupted) {
@@ -101,20 +107,30 @@ impl FileState {
             return change();
         }
         let _turn = interrupt::lock(&self.store_turn)?;
-        self.begin_store_as(core, caller, least_end)?;
+        let begun = self.begin_store_as(core, caller, least_end);
+        if begun == Err(ClerkError::Interrupted) {
+            // What may have begun is to be ended, though nobody waits for it.
+            self.sync_in_background(core);
+        }
+        begun?;
         // Nobody knows here what the file has then.
         if let Some(store) = &mut self.lock().store {
             (store.before, store.stored) = (None, None);
         }
         let outcome = change();
         let ended = self.end_store(core);
+        if ended == Err(ClerkError::Interrupted) {
+            self.sync_in_background(core);
+        }
         outcome.and_then(|done| ended.map(|()| done))
     }
 
     fn begin_store(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
         let inner = self.lock();
-        let writer = inner.pending.first_writer().or_else(|| inner.appending.first_writer());
-        let Some(caller) = writer.map(|writer| Arc::clone(&writer.0.caller)) else {
+        let writer = inner.emptied.clone().or_else(|| inner.pending.first_writer());
+        let writer = writer.or_else(|| inner.appending.first_writer());
+        let caller = writer.map(|writer| Arc::clone(&writer.0.caller));
+        let Some(caller) = caller.or_else(|| inner.begun.clone()) else {
             return Ok(());
         };
         drop(inner);
@@ -127,21 +143,27 @@ impl FileState {
         caller: &Arc<Caller>,
         least_end: u64,
     ) -> Result<(), ClerkError> {
-        let asked = self.ask_to_store(core, caller, least_end);
+        let is_emptied = {
+            let mut inner = self.lock();
+            // One that somebody could not return who was interrupted: it goes on with what there is now.
+            inner.store = None;
+            inner.emptied.is_some()
+        };
+        let asked = self.ask_to_store(core, caller, least_end, is_emptied);
         let mut inner = self.lock();
         let store = match asked {
             Ok(store) => store,
             Err(error) => {
                 if error != ClerkError::Interrupted {
-                    inner.target = None;
+                    (inner.target, inner.begun) = (None, None);
                     self.notify();
                 }
                 return Err(error);
             }
         };
         let is_as_shown = inner.shown.is_none_or(|shown| shown + 1 == store.version);
-        if !is_as_shown {
-            // Somebody else has stored since.
+        if inner.emptied.take().is_some() || !is_as_shown {
+            // Somebody else has stored since, or what was there is cut off.
             inner.forget_read();
         }
         let answers = inner.answers();
@@ -155,24 +177,30 @@ impl FileState {
         core: &Arc<Core>,
         caller: &Arc<Caller>,
         least_end: u64,
+        is_emptied: bool,
     ) -> Result<Store, ClerkError> {
         let mut inner = self.lock();
         inner.pending.seal();
         let (end, appended) = (inner.pending.end_of_all(), inner.appending.held_bytes());
         let known = if appended > 0 { inner.drive_size } else { 0 };
-        // Whoever was interrupted may have begun with less than there is now.
-        let (target, stored) = match inner.target {
-            Some(target) => (target, None),
-            None => (inner.pending.next_id(), inner.to_be_kept().map(Arc::new)),
+        // Under the same capability no more is stored than was begun with; of what somebody has begun who was interrupted nothing is on its way.
+        let stored = match inner.target {
+            Some(_) => None,
+            None => inner.to_be_kept().map(Arc::new),
         };
-        inner.target = Some(target);
-        let (before, appends) = (inner.shown, inner.appending.next());
+        let target = inner.store.as_ref().map_or(inner.pending.next_id(), |store| store.target);
+        (inner.target, inner.begun) = (Some(target), Some(Arc::clone(caller)));
+        // What was kept of it is not what it goes on from.
+        let (before, appends) = (inner.shown.filter(|_| !is_emptied), inner.appending.next());
         drop(inner);
         if let Some(promises) = core.promises() {
             promises.writes(self.handle);
         }
         let least = least_end.max(known.max(end).saturating_add(appended));
-        let told = self.ask_for_enough(core, caller, least, (end, appended));
+        let told = match is_emptied {
+            true => self.ask_for_nothing_before(core, caller, least),
+            false => self.ask_for_enough(core, caller, least, (end, appended)),
+        };
         // Where nobody has waited for the answer, the file manager may have the question before it yet.
         if let Some(promises) = core.promises().filter(|_| told != Err(ClerkError::Interrupted)) {
             promises.answered_to_write(self.handle);
@@ -190,7 +218,31 @@ impl FileState {
             least_end,
             before,
             stored,
+            is_emptied,
         })
+    }
+
+    /// Asks for a capability to store a file of which nothing is left: in an answer that tells of another length, others have stored since, and
+    /// that is cut off as well.
+    fn ask_for_nothing_before(
+        &self,
+        core: &Arc<Core>,
+        caller: &Arc<Caller>,
+        least: u64,
+    ) -> Result<Writable, ClerkError> {
+        let known = core.promises().and_then(|promises| promises.version(self.handle));
+        let mut version = known.unwrap_or_default();
+        for _ in 0..MOST_STORES {
+            let told = self.ask_for_room(core, caller, least, Some(Cut { length: 0, version }))?;
+            if told.file.attributes.size == 0 {
+                return Ok(told);
+            }
+            let returned = core.ask_in_session(|names| {
+                names.return_capability(caller, self.handle, told.version)
+            })?;
+            version = returned.version;
+        }
+        Err(ClerkError::Manager(ManagerStatus::Busy))
     }
 
     /// Asks for a capability to store that reaches so far, and over what is appended behind all that is there.
@@ -201,29 +253,32 @@ impl FileState {
         least: u64,
         (end, appended): (u64, u64),
     ) -> Result<Writable, ClerkError> {
-        let mut told = self.ask_for_room(core, caller, least)?;
+        let mut told = self.ask_for_room(core, caller, least, None)?;
         for _ in 0..MOST_ASKED {
             let size = told.file.attributes.size.max(end);
             let needed = if appended > 0 { size.saturating_add(appended) } else { 0 };
             if needed <= told.end {
                 break;
             }
-            told = self.ask_for_room(core, caller, least.max(needed))?;
+            told = self.ask_for_room(core, caller, least.max(needed), None)?;
         }
         Ok(told)
     }
 
-    /// Asks for a capability to store that reaches so far. Where room is set aside for others, or others store, it is waited for.
+    /// Asks for a capability to store that reaches so far, when the file is cut. Where room is set aside for others, or others store, it is
+    /// waited for.
     fn ask_for_room(
         &self,
         core: &Arc<Core>,
         caller: &Arc<Caller>,
         least: u64,
+        cut: Option<Cut>,
     ) -> Result<Writable, ClerkError> {
         let deadline = core.deadline();
         loop {
             let told = core.ask_in_session(|names| {
-                names.get_write_capability(caller, self.handle, (least, MAX_OBJECT_BYTES))
+                let end = (least, MAX_OBJECT_BYTES);
+                names.get_write_capability(caller, self.handle, end, cut)
             });
             match told {
                 Err(ClerkError::Manager(ManagerStatus::Busy)) if Instant::now() < deadline => {
@@ -246,15 +301,20 @@ impl FileState {
         if !Arc::ptr_eq(&before.grant, stale) {
             return Ok(before.grant);
         }
-        let store = self.ask_to_store(core, &before.grant.caller, before.least_end)?;
+        let caller = &before.grant.caller;
+        let mut store = self.ask_to_store(core, caller, before.least_end, false)?;
+        let is_anew = store.version != before.version;
+        if is_anew && before.is_emptied && store.attributes.size > 0 {
+            store = self.ask_to_store(core, caller, before.least_end, true)?;
+        }
         let mut inner = self.lock();
-        if store.version != before.version {
+        if is_anew {
             inner.forget_read();
             inner.pending.requeue_all();
         }
         let grant = Arc::clone(&store.grant);
-        let Store { appends, stored, .. } = before;
-        inner.store = Some(Store { before: None, appends, stored, ..store });
+        let Store { appends, stored, is_emptied, .. } = before;
+        inner.store = Some(Store { before: None, appends, stored, is_emptied, ..store });
         Ok(grant)
     }
 
@@ -272,10 +332,13 @@ impl FileState {
             let told = match told {
                 // Others wait for those who wait here: so the file manager is asked again.
                 Err(ClerkError::Manager(ManagerStatus::Busy)) => continue,
+                // Somebody else returns it, or asks for it once more and returns that.
+                Err(ClerkError::Interrupted) => return Err(ClerkError::Interrupted),
                 told => told,
             };
             let mut inner = self.lock();
             (inner.store, inner.target, inner.shown) = (None, None, None);
+            inner.begun = None;
             let told = told?;
             if told.promised {
                 inner.shown = Some(told.version);
@@ -303,9 +366,8 @@ impl FileState {
     fn cannot_store(self: &Arc<Self>, core: &Arc<Core>, error: &ClerkError) {
         let mut inner = self.lock();
         (inner.store, inner.target, inner.shown) = (None, None, None);
-        inner.pending.discard();
-        inner.appending.discard();
-        inner.time.forget();
+        inner.begun = None;
+        inner.forget_written();
         inner.forget_read();
         self.note_failure(core, &mut inner, error.clone());
         self.after_answer(core, inner, 0);

@@ -13,9 +13,9 @@ use super::{FIRST_DRIVE, FakeCell};
 use crate::ClerkError;
 use crate::backend::Names;
 use crate::wire::{
-    Caller, CellStatus, Changed, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended,
-    File, FileAccess, FileAttributes, FileHandle, FilePage, FileType, IssuedCapability, ListedFile,
-    ManagerStatus, Name, NewMode, Readable, RenameFlags, Returned, SetFileAttributes,
+    Caller, CellStatus, Changed, Cut, Device, DirectoryEntry, DirectoryPage, DriveAddress,
+    Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileType, IssuedCapability,
+    ListedFile, ManagerStatus, Name, NewMode, Readable, RenameFlags, Returned, SetFileAttributes,
     SpaceInformation, Volume, Writable, XattrFlags,
 };
 
@@ -732,6 +732,7 @@ impl Names for FakeCell {
         _: &Caller,
         _: FileHandle,
         _: (u64, u64),
+        _: Option<Cut>,
     ) -> Result<Writable, ClerkError> {
         Err(ClerkError::Manager(ManagerStatus::NotSupported))
     }

@@ -32,8 +32,6 @@ pub struct Storing {
     pub version: Version,
     /// The first byte that may not be written.
     pub end: u64,
-    /// The length that the file is given first.
-    pub cut_to: Option<u64>,
     /// In nanoseconds from now on.
     pub lifetime_ns: u64,
 }
@@ -108,8 +106,34 @@ impl Namespace {
         to: Version,
         durable: bool,
     ) -> Result<u64, ObjectError> {
-        let set = SetAttributes { access_control_version: Some(to), ..SetAttributes::default() };
-        let attributes = self.objects.setattr(file, &set, durable, Wait::Patient)?;
+        self.advance_and_cut(file, to, None, durable)
+    }
+
+    /// The same of a file that is cut to `length` if it is longer, durably with the version, and once: the drive does not cut what has
+    /// the version already.
+    ///
+    /// # Errors
+    /// As [`Namespace::advance`].
+    pub fn advance_and_cut(
+        &self,
+        file: FileHandle,
+        to: Version,
+        length: Option<u64>,
+        durable: bool,
+    ) -> Result<u64, ObjectError> {
+        let mut set =
+            SetAttributes { access_control_version: Some(to), ..SetAttributes::default() };
+        if let Some(length) = length {
+            let present = self.objects.getattr(file, Wait::Patient)?.logical_size;
+            self.hold_length(file, present);
+            set.logical_size = Some(length).filter(|length| *length < present);
+        }
+        let is_durable = durable || length.is_some();
+        let attributes = self.objects.setattr(file, &set, is_durable, Wait::Patient)?;
+        if length.is_some() {
+            self.note_cut(file, attributes.logical_size);
+            self.note_times(file.drive, &attributes);
+        }
         if durable {
             self.objects.flush(file.drive, &[file.object], Wait::Patient)?;
         }
@@ -149,17 +173,10 @@ impl Namespace {
         storing: &Storing,
     ) -> Outcome<Look> {
         let _held = self.hold(Wants::new().write(file));
-        let (record, mut attributes) = self.fresh(file)?;
+        let (record, attributes) = self.fresh(file)?;
         self.require_storable(caller, &record)?;
         if attributes.access_control_version != storing.version {
             return Ok(Look::Elsewhere(attributes.access_control_version));
-        }
-        if let Some(size) = storing.cut_to.filter(|size| *size != attributes.logical_size) {
-            let set = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
-            let done = self.objects.setattr(file, &set, false, Wait::Patient);
-            attributes = done.map_err(|error| failure("cut the file", file, &error))?;
-            self.note_times(file.drive, &attributes);
-            attributes = self.with_changes(file, attributes);
         }
         let mut told = self.file(caller, file, &record, &attributes)?;
         let drive = self.drive_state(file.drive);

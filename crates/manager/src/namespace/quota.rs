@@ -171,6 +171,21 @@ impl Namespace {
         room.unwrap_or(Room::Until(wanted.best_end))
     }
 
+    /// A file is about to be cut for a store that begins: what it has stays set aside for who stores.
+    pub(super) fn hold_length(&self, file: FileHandle, length: u64) {
+        let wanted = Wanted { length, least_end: length, best_end: length };
+        self.quota.with(|account| {
+            if !account.escrow.has(file) {
+                drop(account.escrow.ask(file, wanted));
+            }
+        });
+    }
+
+    /// It is cut at its drive, durably.
+    pub(super) fn note_cut(&self, file: FileHandle, length: u64) {
+        self.quota.with(|account| drop(account.escrow.resized(file, length, length)));
+    }
+
     /// Removes what is to be removed, before somebody is told that the volume is full. Whether there was anything.
     pub fn make_room(&self) -> bool {
         !self.doomed_is_empty() && self.remove_doomed().is_ok()

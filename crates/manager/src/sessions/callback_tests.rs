@@ -123,7 +123,7 @@ fn deal_with(all: &mut Manager, client: u64, seen: u64) {
 /// The store under version 3, which was not returned, is to be ended at the drive, and is.
 fn end_abandoned(all: &mut Manager) {
     let work = all.take_work().unwrap();
-    assert_eq!(work, DriveWork::Advance { file: FILE, to: 4, durable: true });
+    assert_eq!(work, DriveWork::Advance { file: FILE, to: 4, length: None, durable: true });
     all.perform(work);
 }
 
@@ -286,7 +286,10 @@ fn a_store_of_a_session_that_ends_is_ended_durably() {
     assert_eq!(write(&mut all, 2), Ok(Turn::Done(5)));
     let mut is_noted = false;
     let turn = all.returned((2, MEMBER), FILE, 5, &mut is_noted, NOW);
-    assert_eq!(turn, Ok(Turn::Work(DriveWork::Advance { file: FILE, to: 6, durable: false })));
+    assert_eq!(
+        turn,
+        Ok(Turn::Work(DriveWork::Advance { file: FILE, to: 6, length: None, durable: false }))
+    );
 }
 
 #[test]
@@ -312,7 +315,7 @@ fn a_store_that_the_manager_before_allowed_is_ended_first() {
     assert_eq!(all.may_read(1, MEMBER, FILE, NOW), Ok(Turn::Wait), "it is asked already");
     all.drive = 7;
     all.perform(DriveWork::Ask(FILE));
-    let advance = DriveWork::Advance { file: FILE, to: 8, durable: true };
+    let advance = DriveWork::Advance { file: FILE, to: 8, length: None, durable: true };
     assert_eq!(all.may_read(1, MEMBER, FILE, NOW), Ok(Turn::Work(advance)));
     assert_eq!(all.may_read(1, MEMBER, FILE, NOW), Ok(Turn::Wait), "somebody does it");
     all.not_done(advance);
@@ -427,7 +430,7 @@ fn a_store_whose_asker_went_away_before_it_was_told_ends_with_its_time() {
         let mut all = sessions(&[1, 2]);
         assert_eq!(ask(&mut all), Turn::Work(DriveWork::Ask(FILE)));
         all.found(FILE, Some(2));
-        let opening = DriveWork::Advance { file: FILE, to: 3, durable: false };
+        let opening = DriveWork::Advance { file: FILE, to: 3, length: None, durable: false };
         assert_eq!(ask(&mut all), Turn::Work(opening));
         all.perform(opening);
         // Who asked has given up, and another one waits.
@@ -439,7 +442,7 @@ fn a_store_whose_asker_went_away_before_it_was_told_ends_with_its_time() {
     // One whose session is over meanwhile is not waited for at all.
     let mut all = sessions(&[1, 2]);
     assert_eq!(read(&mut all, 2), PROMISED);
-    let opening = DriveWork::Advance { file: FILE, to: 3, durable: false };
+    let opening = DriveWork::Advance { file: FILE, to: 3, length: None, durable: false };
     assert_eq!(all.may_write(1, MEMBER, FILE, NOW), Ok(Turn::Work(opening)));
     all.detach(1, MEMBER).unwrap();
     all.perform(opening);

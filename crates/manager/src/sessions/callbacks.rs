@@ -7,7 +7,7 @@ use std::time::Duration;
 use nasd_afs::callbacks::{
     Callbacks, FileStep, NeverGiven, Reading, State, Step, Unknown, Version, is_store,
 };
-use nasd_protocol::manager::{Event, FileHandle};
+use nasd_protocol::manager::{Cut, Event, FileHandle};
 
 /// How long a store may take when somebody else waits for its end, if it is not asked for again before: longer than a
 /// client needs to ask again, and shorter than anybody's patience.
@@ -27,6 +27,8 @@ pub enum DriveWork {
         file: FileHandle,
         /// To this.
         to: Version,
+        /// The length that the object is given with it, durably.
+        length: Option<u64>,
         /// Whether what was written before has to be durable then, too: nobody else has seen to that.
         durable: bool,
     },
@@ -103,11 +105,12 @@ impl FileCallbacks {
         self.rules.may_read(client, file) == Ok(Reading::Promised(version))
     }
 
-    /// A client wants to write a file: the version of its store, once it may.
+    /// A client wants to write a file: the version of its store, once it may. The file is cut as the store begins, if it has the
+    /// version still that is to be cut.
     pub(super) fn may_write(
         &mut self,
         client: u64,
-        file: FileHandle,
+        (file, cut): (FileHandle, Option<Cut>),
         now: Duration,
     ) -> (Turn<Version>, Told) {
         let steps = match self.rules.may_write(client, file) {
@@ -116,7 +119,7 @@ impl FileCallbacks {
             Err(Unknown::Wait) => return (self.work_or_wait(file), Vec::new()),
         };
         let goes_on = steps.iter().any(|(_, step)| matches!(step, Step::MayWrite { .. }));
-        let told = self.take(steps);
+        let told = self.take_cutting(steps, cut);
         let is_own = self
             .rules
             .file(file)
@@ -190,7 +193,7 @@ impl FileCallbacks {
         if self.own.contains(&file) {
             return (self.work_or_wait(file), Vec::new());
         }
-        let (turn, told) = self.may_write(MANAGER, file, now);
+        let (turn, told) = self.may_write(MANAGER, (file, None), now);
         if matches!(turn, Turn::Done(_)) {
             // It is done when it is done: its time is not over before.
             self.stores.remove(&file);
@@ -364,12 +367,18 @@ impl FileCallbacks {
     }
 
     fn take(&mut self, steps: Vec<FileStep<FileHandle>>) -> Told {
+        self.take_cutting(steps, None)
+    }
+
+    fn take_cutting(&mut self, steps: Vec<FileStep<FileHandle>>, cut: Option<Cut>) -> Told {
         let mut told = Vec::new();
         for (file, step) in steps {
             match step {
                 Step::Advance { to } => {
                     let durable = !is_store(to) && !self.is_returned(file, to);
-                    self.work.push_back(DriveWork::Advance { file, to, durable });
+                    let cut = cut.filter(|cut| cut.version.checked_add(1) == Some(to));
+                    let length = cut.map(|cut| cut.length);
+                    self.work.push_back(DriveWork::Advance { file, to, length, durable });
                 }
                 Step::Break { client, version } => {
                     told.push((client, Event::Broken(file, version)));

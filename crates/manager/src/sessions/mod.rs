@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use nasd_afs::callbacks::{NeverGiven, Reading, Version};
-use nasd_protocol::manager::{Event, FileHandle};
+use nasd_protocol::manager::{Cut, Event, FileHandle};
 
 use callbacks::{DriveWork, FileCallbacks, Told, Turn};
 use events::Events;
@@ -349,6 +349,20 @@ impl Sessions {
         client: u64,
         member: &str,
         file: FileHandle,
+        now: Duration,
+    ) -> Result<Turn<Version>, SessionError> {
+        self.may_cut(client, member, (file, None), now)
+    }
+
+    /// The same for who wants to cut the file as the store begins, if it has the version still that is to be cut.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`.
+    pub fn may_cut(
+        &mut self,
+        client: u64,
+        member: &str,
+        file: (FileHandle, Option<Cut>),
         now: Duration,
     ) -> Result<Turn<Version>, SessionError> {
         self.require(client, member)?;

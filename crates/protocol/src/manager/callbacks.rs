@@ -60,6 +60,18 @@ message! {
 }
 
 message! {
+    /// What a file is cut to as a store begins (`nasd_cut`), if the file has that version still: so a request that comes late, or twice, cuts
+    /// nothing of what was stored since. The length in the answer tells whether it was done.
+    #[derive(Copy)]
+    pub struct Cut {
+        /// The length that the file has then, durably, in bytes.
+        pub length: u64,
+        /// The object's access control version before the store.
+        pub version: u64,
+    }
+}
+
+message! {
     /// Arguments (`nasd_getwcap_arguments`).
     #[derive(Copy)]
     pub struct GetwcapArguments {
@@ -71,8 +83,8 @@ message! {
         pub least_end: u64,
         /// Where it would best end.
         pub best_end: u64,
-        /// The length that the file is given before anything is written.
-        pub cut_to: Option<u64>,
+        /// What the file is cut to before anything is written.
+        pub cut: Option<Cut>,
     }
 }
 

@@ -50,8 +50,8 @@ pub use attach::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
 };
 pub use callbacks::{
-    Getcap, GetcapArguments, Getwcap, GetwcapArguments, Readable, Returncap, ReturncapArguments,
-    Returned, Writable,
+    Cut, Getcap, GetcapArguments, Getwcap, GetwcapArguments, Readable, Returncap,
+    ReturncapArguments, Returned, Writable,
 };
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use changed::{Changed, MAX_TOLD, ToldDirectory};

@@ -25,20 +25,20 @@ use nasd_protocol::drive::{
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
-    ClosedArguments, CreateFileArguments, DetachArguments, Device, DirectoryEntry, DirectoryPage,
-    DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments, EventsPage,
-    Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileRange, FileType,
-    ForwardAppendArguments, ForwardPunchArguments, ForwardReadArguments, ForwardSeekArguments,
-    ForwardWriteArguments, GetcapArguments, GetwcapArguments, HeldLock, InTheWay, IssuedCapability,
-    LeaseArguments, Leased, LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind,
-    LockMode, LookupArguments, ManagerStatus, MemberArguments, Membership, MintArguments, Minted,
-    MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics, Readable, ReaddirArguments,
-    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments,
-    Request, ReturncapArguments, Returned, RmdirArguments, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation, Statistics,
-    SymlinkArguments, TmpfileArguments, ToldDirectory, UnlinkArguments, UnlockArguments, Volume,
-    VolumeList, VolumePart, VolumePartList, VolumeSummary, WorkingKeyState, Writable,
-    XattrArguments, XattrFlags, XattrNames, XattrValue,
+    ClosedArguments, CreateFileArguments, Cut, DetachArguments, Device, DirectoryEntry,
+    DirectoryPage, DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments,
+    EventsPage, Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileRange,
+    FileType, ForwardAppendArguments, ForwardPunchArguments, ForwardReadArguments,
+    ForwardSeekArguments, ForwardWriteArguments, GetcapArguments, GetwcapArguments, HeldLock,
+    InTheWay, IssuedCapability, LeaseArguments, Leased, LinkArguments, ListedFile, LockAnswer,
+    LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MemberArguments, Membership,
+    MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics,
+    Readable, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
+    RepairAction, RepairArguments, Request, ReturncapArguments, Returned, RmdirArguments,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments,
+    SpaceInformation, Statistics, SymlinkArguments, TmpfileArguments, ToldDirectory,
+    UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList,
+    VolumeSummary, WorkingKeyState, Writable, XattrArguments, XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -953,12 +953,12 @@ fn session_samples() -> Vec<Sample> {
 /// The calls of the `afs` personality.
 fn callback_samples() -> Vec<Sample> {
     let (client, version) = (n("client"), n("access_version"));
-    let writes = |cut_to| GetwcapArguments {
+    let writes = |cut| GetwcapArguments {
         file: handle(),
         client,
         least_end: n("least_end"),
         best_end: n("best_end"),
-        cut_to,
+        cut,
     };
     let readable = Readable { file: file(), version, promised: true };
     let writable = Writable { file: file(), version, end: n("end"), time: n("time") };
@@ -970,7 +970,7 @@ fn callback_samples() -> Vec<Sample> {
         ),
         result::<_, ManagerStatus>("nasd_getcap_result", &Ok(readable)),
         message("nasd_getwcap_arguments", &writes(None)),
-        message("nasd_getwcap_arguments", &writes(Some(n("cut_to")))),
+        message("nasd_getwcap_arguments", &writes(Some(Cut { length: n("length"), version }))),
         result::<_, ManagerStatus>("nasd_getwcap_result", &Ok(writable)),
         message(
             "nasd_returncap_arguments",
