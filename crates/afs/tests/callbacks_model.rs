@@ -43,6 +43,7 @@ enum Message {
         client: usize,
         call: u8,
         version: Version,
+        is_alone: bool,
     },
     Stored {
         client: usize,
@@ -79,7 +80,7 @@ enum Doing {
     AskingRead { floor: [Half; 2] },
     Reading { version: Version, floor: [Half; 2], first: Option<Half> },
     AskingWrite,
-    Writing { version: Version, halves: u8 },
+    Writing { version: Version, halves: u8, is_alone: bool },
     Returning { version: Version },
 }
 
@@ -201,7 +202,9 @@ impl State {
                         && self.manager.sessions[client] == Some(era)
                     {
                         self.manager.waiting[client] = None;
-                        self.send(Message::WriteGranted { client, call, version });
+                        let rules = self.manager.rules.as_ref();
+                        let is_alone = rules.is_some_and(|rules| rules.is_alone(client as Client));
+                        self.send(Message::WriteGranted { client, call, version, is_alone });
                     }
                 }
                 Step::Break { client, version } => {
@@ -337,11 +340,11 @@ impl State {
                 self.send(Message::Told { client, era, version });
             }
             Message::Granted { client, call, version } => self.granted(client, call, version),
-            Message::WriteGranted { client, call, version } => {
+            Message::WriteGranted { client, call, version, is_alone } => {
                 let state = &mut self.clients[client];
                 if state.call == call {
                     state.copy.answered_to_write();
-                    state.doing = Doing::Writing { version, halves: 0 };
+                    state.doing = Doing::Writing { version, halves: 0, is_alone };
                 }
             }
             Message::Stored { client, call, version, is_promised } => {
@@ -418,13 +421,18 @@ impl State {
                     self.is_read(halves, floor);
                 }
             }
-            Doing::Writing { version, halves } => {
+            Doing::Writing { version, halves, is_alone } => {
                 if version != self.drive {
                     self.ask_write(client);
                 } else {
                     self.halves[halves as usize] = version;
-                    self.clients[client].doing = Doing::Writing { version, halves: halves + 1 };
-                    if halves == 1 {
+                    let halves = halves + 1;
+                    self.clients[client].doing = Doing::Writing { version, halves, is_alone };
+                    if halves == 2 {
+                        if is_alone {
+                            // The program goes on: its store is done.
+                            self.floor = self.floor.map(|half| half.max(version));
+                        }
                         self.ask_return(client, version);
                     }
                 }
@@ -618,6 +626,13 @@ impl Model for Cell {
             }),
             Property::sometimes("a copy is believed", |_, state: &State| {
                 state.clients.iter().any(|it| it.copy.may_read())
+            }),
+            Property::sometimes("a store is done before it is returned", |_, state: &State| {
+                let is_done = |it: &ClientState| match it.doing {
+                    Doing::Returning { version } => state.floor == [version; 2],
+                    _ => false,
+                };
+                state.clients.iter().any(is_done)
             }),
             Property::sometimes("two hold callbacks", |_, state: &State| {
                 state.manager.rules.as_ref().is_some_and(|rules| rules.holders() > 1)

@@ -43,6 +43,7 @@ fn next_files(core: &Core) -> Option<Vec<Arc<FileState>>> {
     let mut dirty = core.dirty();
     let mut is_calm = false;
     while dirty.files.is_empty() && !dirty.closed {
+        dirty.is_awaited = true;
         if is_calm {
             dirty = core.dirtied.wait(dirty).unwrap_or_else(PoisonError::into_inner);
             continue;
@@ -58,6 +59,7 @@ fn next_files(core: &Core) -> Option<Vec<Arc<FileState>>> {
             dirty = core.dirty();
         }
     }
+    dirty.is_awaited = false;
     if !dirty.closed {
         let period = PERIOD.min(core.settings.flush_after_idle);
         dirty = core

@@ -232,7 +232,7 @@ impl Clerk {
     pub fn believes(&self, handle: FileHandle) -> Option<(FileAttributes, Duration)> {
         let promises = self.core.promises()?;
         let (_, attributes) = promises.believed(handle)?;
-        let is_written = self.core.open_file(handle).is_some_and(|file| !file.lock().is_durable());
+        let is_written = self.core.open_file(handle).is_some_and(|file| !file.lock().is_settled());
         (!is_written).then(|| (attributes, promises.good_for()))
     }
 

@@ -145,6 +145,8 @@ pub(crate) struct Dirty {
     pub(crate) files: HashMap<FileHandle, Arc<FileState>>,
     /// The clerk is closing.
     pub(crate) closed: bool,
+    /// The background thread waits for the first one.
+    pub(crate) is_awaited: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -271,7 +273,7 @@ impl Core {
     /// A file has bytes that are not durable now.
     pub(crate) fn mark_dirty(&self, file: &Arc<FileState>) {
         let mut dirty = self.dirty();
-        if dirty.files.is_empty() {
+        if std::mem::take(&mut dirty.is_awaited) {
             self.dirtied.notify_all();
         }
         dirty.files.insert(file.handle, Arc::clone(file));

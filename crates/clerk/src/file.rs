@@ -27,7 +27,7 @@ use crate::backend::Grant;
 use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::bulk::BulkUses;
-use crate::callbacks::Store;
+use crate::callbacks::{Store, Until};
 use crate::core::{Core, Lane};
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::fetched::Fetched;
@@ -557,7 +557,7 @@ impl FileState {
             inner.forget_written();
         }
         self.settle(&mut inner);
-        if inner.is_durable() && inner.dirty_since.take().is_some() {
+        if inner.is_settled() && inner.dirty_since.take().is_some() {
             core.mark_clean(self.handle);
         }
         let has_lost_time = requeued > 0 && inner.time.is_kept();
@@ -623,8 +623,25 @@ impl FileState {
         errors_before: u64,
     ) -> Result<(), ClerkError> {
         match core.promises() {
-            Some(_) => self.store(core, errors_before),
+            Some(_) => self.store(core, errors_before, Until::Returned),
             None => self.sync_now(core, errors_before),
+        }
+    }
+
+    /// The same for who wants no more of the file.
+    pub(crate) fn make_durable(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        let errors_before = self.lock().errors.count();
+        match core.promises() {
+            Some(_) => self.store(core, errors_before, Until::Done),
+            None => self.sync_now(core, errors_before),
+        }
+    }
+
+    /// What close does: the drive has everything written so far, and others read it.
+    pub(crate) fn close(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        match core.promises() {
+            Some(_) => self.make_durable(core),
+            None => self.drain(core),
         }
     }
 

@@ -133,6 +133,15 @@ impl OpenFile {
         Ok(told.size)
     }
 
+    /// All of a short file, where that is kept here and known to be what the file is at this moment without asking anybody (of volumes of
+    /// the personality `afs`); with its attributes. Whoever keeps it hears of the next change by a [`NameWatcher`](crate::NameWatcher).
+    pub fn cached_whole(&self) -> Option<(FileAttributes, Arc<[u8]>)> {
+        if !self.mode.read {
+            return None;
+        }
+        self.file.cached_whole(&self.core)
+    }
+
     /// Tells the clerk that the file will be read from start to end.
     pub fn expect_sequential(&self) {
         let mut stream = self.reader.stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,7 +374,7 @@ impl OpenFile {
     ///
     /// A failure of any write since the last time one was told, once.
     pub fn sync(&self) -> Result<(), ClerkError> {
-        match self.file.sync(&self.core) {
+        match self.file.make_durable(&self.core) {
             Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
             // The failure, if any, is in the latch, where it is found once for each open file.
             _ => self.check_errors().and_then(|()| self.core.commit(self.reader.slot.handle)),
@@ -383,7 +392,7 @@ impl OpenFile {
         if !self.mode.write {
             return Ok(());
         }
-        match self.file.drain(&self.core) {
+        match self.file.close(&self.core) {
             Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
             _ => self.check_errors(),
         }

@@ -94,8 +94,11 @@ impl CallbacksOf<'_> {
             let storing = Storing { version, end, lifetime_ns };
             match self.names.look_to_store(self.caller, file, &storing) {
                 Ok(Look::Now(file)) => {
-                    let time = nanoseconds(STORE_TIME);
-                    return Ok(Writable { file: *file, version, end, time });
+                    let (time, handle) = (nanoseconds(STORE_TIME), file.handle);
+                    // Where there is a quota, what was set aside is to be back when the store is done.
+                    let alone = !self.names.has_quota()
+                        && self.hub.with(|all, _| all.stores_alone(client, handle, version));
+                    return Ok(Writable { file: *file, version, end, time, alone });
                 }
                 Ok(Look::Elsewhere(at)) => self.catch_up(file, at, version)?,
                 Err(failed) => {

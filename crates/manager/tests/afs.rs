@@ -113,6 +113,51 @@ fn what_was_stored_is_read_by_all_also_where_it_is_open() {
 }
 
 #[test]
+fn what_was_closed_is_what_all_see_whoever_looks_first() {
+    let cell = cell(2);
+    let (one, two) = (Client::new(&cell), Client::new(&cell));
+    for round in 0..60_usize {
+        let file = one.make(&format!("file {round}"));
+        let mut data = vec![round as u8; 1 + round * 1000];
+        let open = one.open(file, OpenMode::WRITE);
+        open.write(0, &data).unwrap();
+        if round % 3 == 0 {
+            // It goes on when all is durable.
+            open.sync().unwrap();
+            open.write(data.len() as u64, b"more").unwrap();
+            data.extend_from_slice(b"more");
+        }
+        open.close().unwrap();
+        open.close().unwrap();
+        match round % 4 {
+            0 => assert!(two.reads(file) == data),
+            1 => assert!(one.reads(file) == data),
+            2 => {
+                let told = one.clerk.getattr_now(&one.caller, file).unwrap();
+                assert_eq!(told.size, data.len() as u64);
+            }
+            _ => {
+                one.stores(file, b"!");
+                data[0] = b'!';
+            }
+        }
+        let told = [&one, &two].map(|it| it.clerk.getattr_now(&it.caller, file).unwrap());
+        assert_eq!(told[0], told[1]);
+        assert!([&one, &two].iter().all(|client| client.reads(file) == data));
+        if round % 5 == 0 {
+            let cut = SetFileAttributes { size: Some(1), ..SetFileAttributes::default() };
+            one.stores(file, b"what is cut at once");
+            one.clerk.setattr(&one.caller, file, &cut).unwrap();
+            assert!([&one, &two].iter().all(|client| client.reads(file) == b"w"));
+        }
+    }
+    let unwritten = one.make("unwritten");
+    one.stores(unwritten, b"stored");
+    one.clerk.close().unwrap();
+    assert_eq!(two.reads(unwritten), b"stored");
+}
+
+#[test]
 fn what_is_known_is_not_asked_for() {
     let cell = cell(1);
     let (one, two) = (Client::new(&cell), Client::new(&cell));

@@ -171,6 +171,27 @@ fn a_store_is_done_when_all_know_who_have_read_what_was_there() {
 }
 
 #[test]
+fn who_stores_is_told_whether_anybody_is_to_be_told() {
+    let cell = cell(LONG_LEASE);
+    let (writer, mut reader) = (Client::attach(&cell), Client::attach(&cell));
+    let file = writer.make("file");
+    for _ in 0..2 {
+        assert!(writer.may_write(file, 5).unwrap().alone, "its own callback does not count");
+    }
+    writer.stores(file, b"first");
+    assert!(reader.may_read(file).unwrap().promised);
+    let watched = writer.may_write(file, 5).unwrap();
+    assert!(!watched.alone);
+    thread::scope(|scope| {
+        let (stores, _) = beside(scope, || writer.returns(file, watched.version).unwrap());
+        assert_eq!(reader.events(true), [Event::Broken(file, watched.version)]);
+        reader.events(false);
+        assert!(stores.join().unwrap().promised);
+    });
+    assert!(writer.may_write(file, 5).unwrap().alone);
+}
+
+#[test]
 fn a_file_is_cut_with_the_store_that_writes_it_anew() {
     let cell = cell(LONG_LEASE);
     let client = Client::attach(&cell);

@@ -268,6 +268,7 @@ fn what_is_set_aside_comes_back_and_who_waits_for_it_gets_it() {
     // He gets what he needs, and a part of what is free besides.
     let by = one.may_write(mine, 200_000, u64::MAX >> 4).unwrap();
     assert_eq!(by.end, 200_000 + (LIMIT - 200_000) / 4);
+    assert!(!by.alone, "it is not done before the rest is back");
     assert_eq!(one.free(), (LIMIT, LIMIT - by.end));
     one.extends(&by, 100_000).unwrap();
     let need = LIMIT - 100_000;

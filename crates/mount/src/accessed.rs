@@ -2,14 +2,16 @@
 //!
 //! The kernel keeps none for us. What it reads, it asks us for, but for pages that it has already;
 //! so a file that was opened for reading alone, and closed without our being asked for anything, is taken to have
-//! been read when it was closed.
+//! been read when it was closed. Of that it does not know either: it is told where it would believe older times for long.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nasd_clerk::{Caller, Clerk, FileAccess, FileAttributes, FileHandle, Timestamp};
+
+use crate::tree::Tree;
 
 /// Told together: what was read within this time of the first.
 const GATHER: Duration = Duration::from_secs(5);
@@ -103,6 +105,11 @@ impl Accesses {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether who looks at a file that was just read is to see so.
+    pub(crate) fn are_seen_at_once(&self) -> bool {
+        self.rule == AccessTimes::Strict
+    }
+
     /// A file is being read.
     pub(crate) fn read(&self, ino: u64, file: FileHandle, caller: &Arc<Caller>, times: Times) {
         if self.rule == AccessTimes::Never {
@@ -165,8 +172,21 @@ impl Accesses {
 }
 
 /// Tells the manager, each caller's files together. What it does not take is given up: it is only an
-/// access time.
-fn tell(clerk: &Clerk, read: &HashMap<u64, Read>) {
+/// access time. Where the kernel believes attributes as long as nobody says otherwise, it is told.
+fn tell(tree: &Weak<Tree>, read: &HashMap<u64, Read>) {
+    let Some(tree) = tree.upgrade() else {
+        return;
+    };
+    tell_manager(&tree.clerk, read);
+    if let Some(notifier) = tree.notifier.get().filter(|_| tree.clerk.has_callbacks()) {
+        for ino in read.keys() {
+            // A negative offset is about attributes only. It may know nothing of the file.
+            let _ = notifier.inval_inode(*ino, -1, 0);
+        }
+    }
+}
+
+fn tell_manager(clerk: &Clerk, read: &HashMap<u64, Read>) {
     let mut by_caller: HashMap<&Arc<Caller>, Vec<FileAccess>> = HashMap::new();
     for Read { file, caller, time } in read.values() {
         by_caller.entry(caller).or_default().push(FileAccess { file: *file, time: *time });
@@ -188,12 +208,13 @@ pub(crate) struct Teller {
 
 impl Teller {
     /// Begins to tell.
-    pub(crate) fn start(accesses: &Arc<Accesses>, clerk: &Arc<Clerk>) -> std::io::Result<Self> {
-        let (shared, clerk) = (Arc::clone(accesses), Arc::clone(clerk));
+    pub(crate) fn start(tree: &Arc<Tree>) -> std::io::Result<Self> {
+        let accesses = &tree.accesses;
+        let (shared, tree) = (Arc::clone(accesses), Arc::downgrade(tree));
         let thread = (accesses.rule != AccessTimes::Never).then(|| {
             thread::Builder::new().name("nasd-accessed".into()).spawn(move || {
                 while let Some(read) = shared.due() {
-                    tell(&clerk, &read);
+                    tell(&tree, &read);
                     shared.settle(&read);
                 }
             })

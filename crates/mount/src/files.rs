@@ -309,8 +309,11 @@ impl Tree {
         let (direct, pages) = self.inodes.tell_open(ino, opening.mode, direct);
         let has_pages = pages.may_be();
         let version = inodes::version(attributes);
-        let is_in_pages = !direct && self.inodes.may_have_pages_of(ino, version);
-        self.forget_older_pages(ino, version, has_pages);
+        let mut is_in_pages = !direct && self.inodes.may_have_pages_of(ino, version);
+        match !direct && opening.mode == OpenMode::READ {
+            true => is_in_pages |= self.ready_pages(ino, version, &open),
+            false => self.forget_older_pages(ino, version, has_pages),
+        }
         // Those that are left are good; also those that mappings have beside an opening around the cache.
         let mut answer = OpenedFlags::KEEP_CACHE;
         if direct {

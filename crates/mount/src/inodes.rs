@@ -438,6 +438,15 @@ impl Inodes {
         inode.pages == Pages::None || inode.pages == Pages::Since(version)
     }
 
+    /// Whether a file is open but once, the kernel has no pages of it, and believes that it has this version.
+    pub(crate) fn is_alone_without_pages(&self, ino: u64, version: Version) -> bool {
+        let tables = self.lock();
+        tables.inodes.get(&ino).is_some_and(|inode| {
+            let is_alone = inode.opens == 1 && inode.writers == 0 && inode.bulk_writers == 0;
+            is_alone && inode.pages == Pages::None && inode.told == Some(version)
+        })
+    }
+
     /// Whether the kernel may have pages of a file that are of this version.
     pub(crate) fn may_have_pages_of(&self, ino: u64, version: Version) -> bool {
         let tables = self.lock();

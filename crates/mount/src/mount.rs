@@ -259,7 +259,7 @@ impl Mount {
             handed_over: AtomicBool::new(false),
             presence: Mutex::new(presence),
         });
-        let teller = Teller::start(&tree.accesses, &tree.clerk).map_err(MountError::Serve)?;
+        let teller = Teller::start(&tree).map_err(MountError::Serve)?;
         let waiting = wait_for_end(serving, &shared).map_err(MountError::Serve)?;
         tracing::info!(path = %shared.path.display(), threads, "mounted");
         Ok(Mount {

@@ -84,7 +84,7 @@ impl Told {
 pub(crate) struct Gate(RwLock<()>);
 
 impl Gate {
-    fn pass(&self) -> RwLockReadGuard<'_, ()> {
+    pub(crate) fn pass(&self) -> RwLockReadGuard<'_, ()> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 

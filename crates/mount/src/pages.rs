@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use nasd_clerk::OpenFile;
 use nasd_fuse::Write;
 
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
-use crate::inodes::{Forgot, Version};
+use crate::inodes::{self, Forgot, Version};
 use crate::tree::Tree;
 
 /// Bytes of a page.
@@ -44,10 +45,45 @@ impl Tree {
     pub(crate) fn forget_older_pages(&self, ino: u64, version: Version, will_read: bool) {
         let turn = self.inodes.forgetting(ino);
         let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.forget_older_pages_alone(ino, version, will_read);
+    }
+
+    fn forget_older_pages_alone(&self, ino: u64, version: Version, will_read: bool) {
         if !self.inodes.are_pages_of(ino, version, will_read) {
             self.forget_pages(ino, 0, 0);
             self.inodes.forgot_pages(ino, version);
         }
+    }
+
+    /// The same for an opening that will read, and that nobody was told of yet. Where the kernel has no pages and the clerk has all of the
+    /// file, the kernel is given it: it need not ask for it, and goes on to believe the attributes, which it does not when it has
+    /// read pages, as of the time of access. (So where each access is to be seen at once, it has to ask.)
+    ///
+    /// What is given is what the file is: nobody else has it open, who could write or have pages read, and whoever opens it waits for his turn.
+    /// Others' changes are known here when those have passed the gate who may have looked before.
+    pub(crate) fn ready_pages(&self, ino: u64, version: Version, open: &OpenFile) -> bool {
+        let turn = self.inodes.forgetting(ino);
+        let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_wanted = self.clerk.has_callbacks()
+            && !self.accesses.are_seen_at_once()
+            && self.inodes.is_alone_without_pages(ino, version);
+        self.forget_older_pages_alone(ino, version, true);
+        if !is_wanted {
+            return false;
+        }
+        let Some(notifier) = self.notifier.get() else {
+            return false;
+        };
+        let _passing = self.gate.pass();
+        let whole = open.cached_whole();
+        let Some((_, data)) = whole.filter(|(now, _)| inodes::version(now) == version) else {
+            return false;
+        };
+        let given = notifier.store(ino, 0, &data);
+        if let Err(error) = &given {
+            tracing::debug!(%error, "the kernel takes no pages of the file");
+        }
+        given.is_ok()
     }
 
     /// The kernel reads a part of a file anew, up to its end if `length` is 0, and asks for attributes.

@@ -7,6 +7,7 @@ mod support;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +24,14 @@ fn cell() -> TestCell {
 }
 
 fn mounted(cell: &TestCell, called: &str) -> Mounted {
+    mounted_with(cell, called, "cache_size=64M")
+}
+
+fn mounted_with(cell: &TestCell, called: &str, more: &str) -> Mounted {
     let directory = cell.directory.path();
     let (at, cache) = (directory.join(called), directory.join(format!("cache-{called}")));
     fs::create_dir_all(&at).unwrap();
-    let options = format!("-o cache={},cache_size=64M", cache.display());
+    let options = format!("-o cache={},{more}", cache.display());
     done(cell, &format!("mount {} --volume shared --detach {options}", at.display()));
     Mounted(at)
 }
@@ -183,6 +188,95 @@ fn what_was_read_is_there_after_a_restart_and_not_read_again() {
     assert!(read_all(&two) >= (FILES - 1) * 200_000);
 }
 
+/// Kills the process of a mount. Where it was, nothing can be done any more.
+fn kill(at: &Mounted) {
+    let path = at.0.display().to_string();
+    let found = Command::new("pgrep").args(["-f", &format!("mount {path} ")]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    for pid in found.split_whitespace() {
+        let killed = Command::new("kill").args(["-9", pid]).status().unwrap();
+        assert!(killed.success());
+    }
+}
+
+#[test]
+fn what_was_closed_is_there_when_the_mount_is_killed() {
+    let cell = cell();
+    let (one, two) = (mounted(&cell, "one"), mounted(&cell, "two"));
+    let stored: Vec<Vec<u8>> = (0..20).map(|seed| noise(seed, 10_000)).collect();
+    for (number, data) in stored.iter().enumerate() {
+        fs::write(one.join(&format!("f{number}")), data).unwrap();
+    }
+    kill(&one);
+    let begun = Instant::now();
+    for (number, data) in stored.iter().enumerate() {
+        assert!(fs::read(two.join(&format!("f{number}"))).unwrap() == *data, "{number}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+/// How many requests of a kind a mount has had, as it tells at this socket.
+fn requests(socket: &Path, operation: &str) -> u64 {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let name = format!("nasd_mount_request_seconds_count{{operation=\"{operation}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
+}
+
+#[test]
+fn what_a_mount_has_of_short_files_its_kernel_need_not_ask_for() {
+    let cell = cell();
+    let socket = cell.directory.path().join("metrics");
+    let one = mounted_with(&cell, "one", &format!("metrics={}", socket.display()));
+    let two = mounted(&cell, "two");
+    let data = |name: &str, round| noise(round, 1 + name.len() * 9_999);
+    let names = ["a", "bb", "cccccccccccc"];
+    for round in 0..4 {
+        for name in names {
+            fs::write(one.join(name), data(name, round)).unwrap();
+            assert_eq!(fs::metadata(one.join(name)).unwrap().len(), data(name, round).len() as u64);
+        }
+        let before = requests(&socket, "read");
+        for name in names {
+            assert!(fs::read(one.join(name)).unwrap() == data(name, round));
+        }
+        let looked = requests(&socket, "getattr") + requests(&socket, "statx");
+        for name in names {
+            assert!(fs::metadata(one.join(name)).unwrap().is_file());
+        }
+        let looks = requests(&socket, "getattr") + requests(&socket, "statx") - looked;
+        if round == 0 {
+            assert_eq!((requests(&socket, "read") - before, looks), (0, 0), "all is known");
+        }
+        // What others store then is not hidden by that.
+        fs::write(two.join("bb"), data("bb", round + 10)).unwrap();
+        assert!(fs::read(one.join("bb")).unwrap() == data("bb", round + 10));
+        fs::write(two.join("bb"), "").unwrap();
+        assert_eq!(fs::read(one.join("bb")).unwrap(), b"");
+    }
+}
+
+#[test]
+fn a_time_of_access_is_seen_soon_and_at_once_where_that_is_wanted() {
+    let cell = cell();
+    let relative = mounted(&cell, "one");
+    let strict = mounted_with(&cell, "two", "strictatime");
+    let accessed = |path: &Path| fs::metadata(path).unwrap().accessed().unwrap();
+    for (mount, waits) in [(&relative, true), (&strict, false)] {
+        let path = mount.join(if waits { "relative" } else { "strict" });
+        fs::write(&path, "text").unwrap();
+        let before = accessed(&path);
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+        let begun = Instant::now();
+        while waits && accessed(&path) == before && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(accessed(&path) > before);
+    }
+}
+
 #[test]
 fn a_mount_that_is_killed_while_it_stores_holds_up_nobody_for_long() {
     let cell = cell();
@@ -191,13 +285,7 @@ fn a_mount_that_is_killed_while_it_stores_holds_up_nobody_for_long() {
     assert_eq!(fs::read(two.join("file")).unwrap(), b"before");
     let mut open = OpenOptions::new().write(true).open(one.join("file")).unwrap();
     open.write_all(b"after").unwrap();
-    let path = one.0.display().to_string();
-    let found = Command::new("pgrep").args(["-f", &format!("mount {path} ")]).output().unwrap();
-    let found = String::from_utf8(found.stdout).unwrap();
-    for pid in found.split_whitespace() {
-        let killed = Command::new("kill").args(["-9", pid]).status().unwrap();
-        assert!(killed.success());
-    }
+    kill(&one);
     drop(open);
     let begun = Instant::now();
     fs::write(two.join("file"), "others go on").unwrap();

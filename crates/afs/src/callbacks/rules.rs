@@ -179,6 +179,13 @@ impl FileRules {
         self.store.as_deref()?.writer
     }
 
+    /// Whether a client may write, and nobody need be told when it has: its store is done as soon as all that it has written is durable,
+    /// and its return has others wait no longer. That is so until the store is closed.
+    pub fn is_alone(&self, client: Client) -> bool {
+        let writes = |store: &Store| store.writer == Some(client) && store.stage == Stage::Writing;
+        self.store.as_deref().is_some_and(writes) && self.holders.is_empty()
+    }
+
     /// A client wants to read, and to know of changes.
     pub fn may_read(&mut self, client: Client) -> Reading {
         let reading = self.may_look();

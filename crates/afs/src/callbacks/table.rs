@@ -180,6 +180,13 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         Ok(of_file(file, steps))
     }
 
+    /// Whether a client may write, and nobody need be told when it has ([`FileRules::is_alone`]).
+    pub fn is_alone(&self, client: Client, file: F) -> bool {
+        let is_other = |all: &Clients| all.iter().any(|other| other != client);
+        let is_believed = self.believers.get(&file).is_some_and(is_other);
+        !is_believed && self.file(file).is_some_and(|rules| rules.is_alone(client))
+    }
+
     /// Somebody waits for the end of a file's store ([`FileRules::wait_for`]).
     pub fn wait_for(&mut self, file: F) {
         if let Some(Some(rules)) = self.files.get_mut(&file) {
@@ -329,6 +336,7 @@ fn of_file<F: Copy>(file: F, steps: Vec<Step>) -> Vec<FileStep<F>> {
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::rules::State;
     use super::*;
 
     /// A small generator of numbers, for tests alone.
@@ -451,11 +459,35 @@ mod tests {
         assert!(drives.asks.iter().all(known), "who is asked is waited for");
     }
 
+    /// Whose stores nobody need be told of, and of which version.
+    type Alone = HashMap<u64, (Client, Version)>;
+
+    /// Who stores alone does so until its store is closed.
+    fn check_alone(callbacks: &Callbacks<u64>, alone: &mut Alone) {
+        alone.retain(|file, (client, version)| {
+            let is_under_way = callbacks.file(*file).is_some_and(|rules| {
+                let writes = rules.state() == State::Writing && rules.writer() == Some(*client);
+                writes && rules.version() == *version
+            });
+            assert!(!is_under_way || callbacks.is_alone(*client, *file));
+            is_under_way
+        });
+        for (file, rules) in &callbacks.files {
+            let writer = rules.as_ref().and_then(FileRules::writer);
+            if let (Some(rules), Some(writer)) = (rules, writer)
+                && callbacks.is_alone(writer, *file)
+            {
+                alone.insert(*file, (writer, rules.version()));
+            }
+        }
+    }
+
     #[test]
     fn clients_files_are_those_that_they_have_to_do_with_and_what_is_idle_is_forgotten() {
         const CLIENTS: u64 = 4;
         let mut numbers = Numbers(7);
         let (mut callbacks, mut drives) = (Callbacks::default(), Drives::default());
+        let mut alone = Alone::default();
         for _ in 0..200_000 {
             let (client, file) = (numbers.below(CLIENTS), numbers.below(6));
             let version = drives.versions.get(&file).copied().unwrap_or_default();
@@ -518,6 +550,7 @@ mod tests {
                 Err(Unknown::Wait) => assert!(drives.asks.contains(&file)),
             }
             check(&callbacks, &drives, CLIENTS);
+            check_alone(&callbacks, &mut alone);
         }
     }
 }

@@ -91,12 +91,15 @@ impl Core {
 
     /// Attributes as they are now, own writes in them.
     pub(crate) fn getattr_promised(
-        &self,
+        self: &Arc<Self>,
         promises: &Promises,
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
         let file = self.open_file(handle);
+        if let Some(file) = &file {
+            file.await_return(self)?;
+        }
         let stored =
             file.as_ref().and_then(|file| file.lock().store.as_ref().map(|s| s.attributes));
         let attributes = match stored.or(promises.believed(handle).map(|(_, told)| told)) {
@@ -170,13 +173,14 @@ impl FileState {
     /// What is read from now on is what the file is now, or was later. Answers the version that is shown; nothing where that needs not be
     /// looked at again after something was read: nobody else can change the file, or the volume has no callbacks.
     pub(crate) fn show_current(
-        &self,
-        core: &Core,
+        self: &Arc<Self>,
+        core: &Arc<Core>,
         slot: &Arc<Slot>,
     ) -> Result<Option<Version>, ClerkError> {
         let Some(promises) = core.promises() else {
             return Ok(None);
         };
+        self.await_return(core)?;
         if self.lock().store.is_some() {
             return Ok(None);
         }
@@ -204,8 +208,8 @@ impl FileState {
 
     /// Reads, and again where somebody else has stored the file meanwhile: what is read is of one version.
     pub(crate) fn read_current<T>(
-        &self,
-        core: &Core,
+        self: &Arc<Self>,
+        core: &Arc<Core>,
         slot: &Arc<Slot>,
         mut read: impl FnMut() -> Result<T, ClerkError>,
     ) -> Result<T, ClerkError> {

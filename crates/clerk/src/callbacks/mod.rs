@@ -11,4 +11,4 @@ mod storing;
 
 pub(crate) use directories::Listings;
 pub(crate) use promises::Promises;
-pub(crate) use storing::Store;
+pub(crate) use storing::{Store, Until};

@@ -4,10 +4,13 @@
 //! a capability to store is asked for -> everything is written under it, durably -> it is returned
 //! ```
 //!
+//! Where nobody else holds a callback, the store is done as soon as everything is durable: whoever closes the file goes on, and the
+//! capability is returned behind him. Whoever else wants the file waits for that at the file manager, and whoever wants it here, here.
+//!
 //! Programs write on meanwhile: what they write comes with the next store, apart from what overwrites something that is on its way, which
 //! waits.
 
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use nasd_afs::callbacks::Version;
@@ -18,7 +21,7 @@ use super::cached::Stored;
 use crate::ClerkError;
 use crate::backend::Grant;
 use crate::core::Core;
-use crate::file::FileState;
+use crate::file::{FileState, Inner};
 use crate::wire::{Caller, Cut, FileAttributes, FileHandle, ManagerStatus, Writable};
 
 /// A store under way.
@@ -41,6 +44,19 @@ pub(crate) struct Store {
     stored: Option<Arc<Stored>>,
     /// What was there before is cut off.
     is_emptied: bool,
+    /// Nobody else need be told of it.
+    is_alone: bool,
+    /// It is done, and is being returned.
+    is_left: bool,
+}
+
+/// What whoever stores a file waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// That nobody sees anything older any more, wherever he looks, and all is durable.
+    Done,
+    /// That it is returned, too, and so what the file is from then on is known.
+    Returned,
 }
 
 /// So often more room is asked for, when the file has turned out to be longer than was known.
@@ -56,7 +72,19 @@ impl Core {
     /// The store of a file that is under way here.
     pub(crate) fn store_of(&self, handle: FileHandle) -> Option<Store> {
         self.promises()?;
-        self.open_file(handle)?.lock().store.clone()
+        self.open_file(handle)?.lock().store.clone().filter(|store| !store.is_left)
+    }
+}
+
+impl Inner {
+    /// Whether a store is done, and is being returned.
+    fn is_left(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.is_left)
+    }
+
+    /// Whether nothing is kept that is not known to be durable, and no store is under way.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_durable() && self.store.is_none()
     }
 }
 
@@ -67,8 +95,15 @@ impl FileState {
         self: &Arc<Self>,
         core: &Arc<Core>,
         errors_before: u64,
+        until: Until,
     ) -> Result<(), ClerkError> {
+        let inner = self.lock();
+        if until == Until::Done && inner.is_left() && inner.is_durable() {
+            return inner.errors.since(errors_before).map_or(Ok(()), Err);
+        }
+        drop(inner);
         let _turn = interrupt::lock(&self.store_turn)?;
+        self.end_left(core)?;
         let is_to_be_stored = {
             let inner = self.lock();
             !inner.is_durable() || inner.begun.is_some()
@@ -76,10 +111,11 @@ impl FileState {
         if is_to_be_stored {
             let stored = self.begin_store(core).and_then(|()| {
                 let written = self.sync_now(core, errors_before);
-                if written == Err(ClerkError::Interrupted) {
-                    return written;
+                match written {
+                    Err(ClerkError::Interrupted) => written,
+                    Ok(()) if until == Until::Done && self.leave_store(core) => Ok(()),
+                    _ => self.end_store(core),
                 }
-                self.end_store(core)
             });
             match stored {
                 Ok(()) => {}
@@ -107,6 +143,7 @@ impl FileState {
             return change();
         }
         let _turn = interrupt::lock(&self.store_turn)?;
+        self.end_left(core)?;
         let begun = self.begin_store_as(core, caller, least_end);
         if begun == Err(ClerkError::Interrupted) {
             // What may have begun is to be ended, though nobody waits for it.
@@ -219,6 +256,8 @@ impl FileState {
             before,
             stored,
             is_emptied,
+            is_alone: told.alone,
+            is_left: false,
         })
     }
 
@@ -318,6 +357,60 @@ impl FileState {
         Ok(grant)
     }
 
+    /// All of the store is durable. Where nobody else need be told it is returned by another thread; whether it is.
+    fn leave_store(self: &Arc<Self>, core: &Arc<Core>) -> bool {
+        let mut inner = self.lock();
+        let Some(store) = inner.store.as_mut().filter(|store| store.is_alone) else {
+            return false;
+        };
+        store.is_left = true;
+        drop(inner);
+        let (core, file) = (Arc::clone(core), Arc::clone(self));
+        self.lane.senders.submit(move || {
+            // Nobody interrupts this thread.
+            let _ = file.await_return(&core);
+        });
+        true
+    }
+
+    /// Waits until a store is returned that is done, if there is one. Who stores the file next begins with that, and is not waited for
+    /// longer.
+    pub(crate) fn await_return(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        let mut inner = self.lock();
+        while inner.is_left() {
+            // The other order, but nobody is waited for.
+            let turn = match self.store_turn.try_lock() {
+                Ok(turn) => Some(turn),
+                Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if turn.is_some() {
+                drop(inner);
+                self.end_left(core)?;
+                inner = self.lock();
+            } else {
+                inner = self.wait(inner)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a store that is done. Whoever calls this has the turn to store.
+    fn end_left(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        if !self.lock().is_left() {
+            return Ok(());
+        }
+        match self.end_store(core) {
+            Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
+            Err(error) => {
+                // All of it is in the file, and the file manager ends it when it hears nothing.
+                tracing::debug!(%error, handle = ?self.handle, "a store is not returned");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// Returns the capability, until the file manager has said that the store is done.
     fn end_store(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
         for _ in 0..MOST_STORES {
@@ -339,7 +432,14 @@ impl FileState {
             let mut inner = self.lock();
             (inner.store, inner.target, inner.shown) = (None, None, None);
             inner.begun = None;
-            let told = told?;
+            let told = match told {
+                Ok(told) => told,
+                Err(error) => {
+                    inner.forget_read();
+                    self.after_answer(core, inner, 0);
+                    return Err(error);
+                }
+            };
             if told.promised {
                 inner.shown = Some(told.version);
             } else {
@@ -347,7 +447,7 @@ impl FileState {
             }
             let answers = inner.answers();
             inner.note_size(told.file.attributes.size, answers);
-            drop(inner);
+            self.after_answer(core, inner, 0);
             core.grants.install(&store.grant.caller, &told.file, core.protection());
             if let (Some(promises), Some(asking)) = (core.promises(), asking) {
                 promises.stored(&asking, version, &told);
@@ -356,7 +456,6 @@ impl FileState {
                     self.keep_stored(cache, store.stored.as_deref(), now);
                 }
             }
-            self.notify();
             return Ok(());
         }
         Err(ClerkError::Manager(ManagerStatus::Busy))

@@ -129,6 +129,8 @@ impl Namespace {
             set.logical_size = Some(length).filter(|length| *length < present);
         }
         let is_durable = durable || length.is_some();
+        let number = self.told.advances(file);
+        let before = (self.journal.record(file), number);
         let attributes = self.objects.setattr(file, &set, is_durable, Wait::Patient)?;
         if length.is_some() {
             self.note_cut(file, attributes.logical_size);
@@ -137,8 +139,9 @@ impl Namespace {
         if durable {
             self.objects.flush(file.drive, &[file.object], Wait::Patient)?;
         }
-        self.told.forget(file);
-        Ok(attributes.logical_size)
+        let now = attributes.logical_size;
+        self.note_advanced(file, attributes, before);
+        Ok(now)
     }
 
     /// A file as it is under a version that the caller was promised. If somebody is to read there what a directory contains, it is at
@@ -152,7 +155,7 @@ impl Namespace {
     ) -> Outcome<Look> {
         let (looked, is_directory) = {
             let _held = self.hold(Wants::new().read(file));
-            let (record, attributes) = self.latest(file)?;
+            let (record, attributes) = self.latest_under(file, version)?;
             let at_drive = attributes.access_control_version;
             if at_drive != version {
                 return Ok(Look::Elsewhere(at_drive));
@@ -173,7 +176,7 @@ impl Namespace {
         storing: &Storing,
     ) -> Outcome<Look> {
         let _held = self.hold(Wants::new().write(file));
-        let (record, attributes) = self.fresh(file)?;
+        let (record, attributes) = self.latest_under(file, storing.version)?;
         self.require_storable(caller, &record)?;
         if attributes.access_control_version != storing.version {
             return Ok(Look::Elsewhere(attributes.access_control_version));

@@ -157,7 +157,7 @@ impl Namespace {
     }
 }
 
-fn lay_over(newer: RecordImage, attributes: &mut Attributes) {
+pub(super) fn lay_over(newer: RecordImage, attributes: &mut Attributes) {
     let changed = attributes.fs_attribute_modify_time.max(newer.changed);
     attributes.fs_attribute_modify_time = changed;
     attributes.fs_data_modify_time = newer.modified.unwrap_or(attributes.fs_data_modify_time);

@@ -4,6 +4,10 @@
 //! directory's object, so what it was told once stays true with its own changes laid over, all but the
 //! access control version, which whoever has a key of the drive may raise, and how much room it takes.
 //! So the drive is asked again after a moment.
+//!
+//! Of a file whose version the manager has just set, the drive has told the attributes with that. Nobody can have written since
+//! before he is given a capability of the new version: whoever is given the first one, or is told that his store is done, need
+//! not have the drive asked once more.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,8 +15,10 @@ use std::time::{Duration, Instant};
 use nasd_protocol::manager::FileHandle;
 use nasd_types::{Attributes, FsSpecific, Timestamp};
 
+use super::records::lay_over;
 use super::{Namespace, Outcome};
 use crate::file_record::FileRecord;
+use crate::journal::RecordImage;
 use crate::lru::Lru;
 
 /// How long what a drive told is good.
@@ -21,25 +27,79 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// Directories that are remembered at most.
 const MAX_TOLD: usize = 1024;
 
-/// What was told of directories, with what was changed since.
+/// Files that were given another version, and of which nobody was told since, at most.
+const MAX_ADVANCED: usize = 1024;
+
+/// A file that is given another version.
 #[derive(Debug)]
-pub(super) struct Told(Mutex<Lru<FileHandle, (Attributes, Instant)>>);
+enum Advanced {
+    /// Its drive is being told: which time that is.
+    Asked(u64),
+    /// The drive has told this with that, and then.
+    Told(Attributes, Instant),
+}
+
+#[derive(Debug)]
+struct State {
+    /// What was told of directories, and when, with what was changed since.
+    directories: Lru<FileHandle, (Attributes, Instant)>,
+    /// Nothing of these files was changed since.
+    advanced: Lru<FileHandle, Advanced>,
+    /// How often versions were set.
+    advances: u64,
+}
+
+/// What drives told.
+#[derive(Debug)]
+pub(super) struct Told(Mutex<State>);
 
 impl Default for Told {
     fn default() -> Self {
-        Told(Mutex::new(Lru::new(MAX_TOLD)))
+        let (directories, advanced) = (Lru::new(MAX_TOLD), Lru::new(MAX_ADVANCED));
+        Told(Mutex::new(State { directories, advanced, advances: 0 }))
     }
 }
 
 impl Told {
-    fn lock(&self) -> MutexGuard<'_, Lru<FileHandle, (Attributes, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, directory: FileHandle) -> Option<Attributes> {
         let mut told = self.lock();
-        let (attributes, when) = told.get(&directory)?;
+        let (attributes, when) = told.directories.get(&directory)?;
         (when.elapsed() < MOMENT).then(|| attributes.clone())
+    }
+
+    fn note(&self, directory: FileHandle, attributes: Attributes, asked: Instant) {
+        self.lock().directories.insert(directory, (attributes, asked), 1);
+    }
+
+    /// A drive is about to be told another version of a file: which time that is.
+    pub(super) fn advances(&self, file: FileHandle) -> u64 {
+        let mut told = self.lock();
+        told.directories.remove(&file);
+        told.advances += 1;
+        let number = told.advances;
+        told.advanced.insert(file, Advanced::Asked(number), 1);
+        number
+    }
+
+    /// It has told this with that, unless something was changed meanwhile.
+    fn advanced(&self, file: FileHandle, attributes: Attributes, number: u64) {
+        let mut told = self.lock();
+        if matches!(told.advanced.get(&file), Some(Advanced::Asked(asked)) if *asked == number) {
+            told.advanced.insert(file, Advanced::Told(attributes, Instant::now()), 1);
+        }
+    }
+
+    /// The attributes that a drive has told with this version, once: whoever is told them may write under it from then on.
+    fn take_advanced(&self, file: FileHandle, version: u64) -> Option<Attributes> {
+        let Some(Advanced::Told(attributes, when)) = self.lock().advanced.remove(&file) else {
+            return None;
+        };
+        let is_good = attributes.access_control_version == version && when.elapsed() < MOMENT;
+        is_good.then_some(attributes)
     }
 
     /// A record was changed, and what goes with it.
@@ -51,17 +111,20 @@ impl Told {
         modified: Option<Timestamp>,
     ) {
         let mut told = self.lock();
-        if let Some((mut attributes, when)) = told.remove(&file) {
+        told.advanced.remove(&file);
+        if let Some((mut attributes, when)) = told.directories.remove(&file) {
             attributes.fs_attribute_modify_time = attributes.fs_attribute_modify_time.max(changed);
             attributes.fs_data_modify_time = modified.unwrap_or(attributes.fs_data_modify_time);
             attributes.fs_specific.copy_from_slice(record);
-            told.insert(file, (attributes, when), 1);
+            told.directories.insert(file, (attributes, when), 1);
         }
     }
 
     /// The drive was told something else.
     pub(super) fn forget(&self, file: FileHandle) {
-        self.lock().remove(&file);
+        let mut told = self.lock();
+        told.directories.remove(&file);
+        told.advanced.remove(&file);
     }
 }
 
@@ -82,8 +145,34 @@ impl Namespace {
         let asked = Instant::now();
         let (record, attributes) = self.fresh(handle)?;
         if record.is_directory() {
-            self.told.lock().insert(handle, (attributes.clone(), asked), 1);
+            self.told.note(handle, attributes.clone(), asked);
         }
         Ok((record, attributes))
+    }
+
+    /// The same of a file that is expected to have this version, where the drive has told it with that. The caller holds its lock.
+    pub(super) fn latest_under(
+        &self,
+        handle: FileHandle,
+        version: u64,
+    ) -> Outcome<(FileRecord, Attributes)> {
+        match self.told.take_advanced(handle, version) {
+            Some(attributes) => Ok((self.record(handle)?, attributes)),
+            None => self.latest(handle),
+        }
+    }
+
+    /// A drive has told these attributes in answer to another version, of a file that had this in the journal before.
+    pub(super) fn note_advanced(
+        &self,
+        file: FileHandle,
+        mut attributes: Attributes,
+        (before, number): (Option<RecordImage>, u64),
+    ) {
+        self.note_times(file.drive, &attributes);
+        if let Some(newer) = self.journal.record(file).or(before) {
+            lay_over(newer, &mut attributes);
+        }
+        self.told.advanced(file, attributes, number);
     }
 }

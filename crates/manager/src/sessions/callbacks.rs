@@ -134,6 +134,12 @@ impl FileCallbacks {
         }
     }
 
+    /// Whether nobody need be told when a client has stored a file under this version.
+    pub(super) fn is_alone(&self, client: u64, file: FileHandle, version: Version) -> bool {
+        let is_current = self.stores.get(&file).is_some_and(|store| store.version == version);
+        is_current && self.rules.is_alone(client, file)
+    }
+
     /// Others wait for what stores of these files may not need: they are not prolonged.
     pub(super) fn wait_for(&mut self, files: &[FileHandle]) {
         files.iter().for_each(|file| self.rules.wait_for(*file));

@@ -372,6 +372,11 @@ impl Sessions {
         Ok(turn)
     }
 
+    /// Whether nobody need be told when a client has stored such a file under this version.
+    pub fn stores_alone(&self, client: u64, file: FileHandle, version: Version) -> bool {
+        self.callbacks.is_alone(client, file, version)
+    }
+
     /// Others wait for what the stores of these files may not need: they end soon.
     pub fn wait_for(&mut self, files: &[FileHandle]) {
         self.callbacks.wait_for(files);

@@ -99,6 +99,9 @@ message! {
         pub end: u64,
         /// How long the store may take from now on if somebody else waits for it, in nanoseconds.
         pub time: u64,
+        /// Nobody else holds a callback: the store is done when all of it is durable, and is returned after that, so that others
+        /// wait no longer.
+        pub alone: bool,
     }
 }
 

@@ -961,7 +961,8 @@ fn callback_samples() -> Vec<Sample> {
         cut,
     };
     let readable = Readable { file: file(), version, promised: true };
-    let writable = Writable { file: file(), version, end: n("end"), time: n("time") };
+    let (end, time) = (n("end"), n("time"));
+    let writable = Writable { file: file(), version, end, time, alone: true };
     let returned = Returned { file: file(), version, promised: false };
     vec![
         message(
