@@ -20,8 +20,14 @@ impl CellPath {
         if volume.is_empty() || volume.contains('/') || !path.starts_with('/') {
             return None;
         }
-        let components = path.split('/').filter(|part| !part.is_empty() && *part != ".");
-        Some(CellPath::new(volume, components.map(|part| part.into()).collect()))
+        Some(CellPath::of(volume, path.as_bytes()))
+    }
+
+    /// That of a file in a volume.
+    pub fn of(volume: &str, path: &[u8]) -> CellPath {
+        let components = path.split(|byte| *byte == b'/');
+        let components = components.filter(|part| !part.is_empty() && *part != b".");
+        CellPath::new(volume, components.map(<[u8]>::to_vec).collect())
     }
 
     fn new(volume: &str, components: Vec<Vec<u8>>) -> Self {

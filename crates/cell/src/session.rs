@@ -47,14 +47,7 @@ pub fn connect_by(
     route: Route,
     settings: Settings,
 ) -> Result<Connected, Box<dyn Error>> {
-    renew_if_due(cell);
-    let name = Name::new(volume)?;
-    let tls = client_tls(&cell.certificate(own_member(cell)))?;
-    let caller = caller(&tls);
-    let manager = cell.config.manager.address.to_string();
-    let mut options = ClerkOptions::new(manager, tls, name, Arc::clone(&caller));
-    options.settings = settings;
-    options.route = route;
+    let options = options(cell, volume, route, settings)?;
     let clerk = Clerk::connect(&options).map_err(|error| match error {
         ClerkError::Manager(ManagerStatus::NotFound) => {
             format!(
@@ -63,7 +56,40 @@ pub fn connect_by(
         }
         error => error.to_string(),
     })?;
-    Ok(Connected { clerk: Arc::new(clerk), caller })
+    Ok(Connected { clerk: Arc::new(clerk), caller: options.caller })
+}
+
+/// A clerk for a volume of the cell; `None` if the cell has none of that name.
+///
+/// # Errors
+/// As [`connect`], in words.
+pub fn connect_if_there(
+    cell: &Cell,
+    volume: &str,
+    route: Route,
+    settings: Settings,
+) -> Result<Option<Arc<Clerk>>, String> {
+    let options = options(cell, volume, route, settings).map_err(|error| error.to_string())?;
+    match Clerk::connect(&options) {
+        Ok(clerk) => Ok(Some(Arc::new(clerk))),
+        Err(ClerkError::Manager(ManagerStatus::NotFound)) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn options(
+    cell: &Cell,
+    volume: &str,
+    route: Route,
+    settings: Settings,
+) -> Result<ClerkOptions, Box<dyn Error>> {
+    renew_if_due(cell);
+    let name = Name::new(volume)?;
+    let tls = client_tls(&cell.certificate(own_member(cell)))?;
+    let caller = caller(&tls);
+    let manager = cell.config.manager.address.to_string();
+    let options = ClerkOptions::new(manager, tls, name, caller);
+    Ok(ClerkOptions { settings, route, ..options })
 }
 
 /// The file manager, asked by the cell's administrator: only where the cell's own directory is.

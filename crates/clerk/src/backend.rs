@@ -108,6 +108,14 @@ pub trait Names: Send + Sync + 'static {
         name: &Name,
         target: &[u8],
     ) -> Result<Changed<File>, ClerkError>;
+    /// A name at which another volume is seen; that one's name is the data of its object.
+    fn mkmount(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        volume: &Name,
+    ) -> Result<Changed<File>, ClerkError>;
     /// A regular file without a name, as one of a directory's, that is open at this client.
     fn tmpfile(
         &self,

@@ -514,8 +514,18 @@ impl Clerk {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<Vec<u8>, ClerkError> {
+        self.target(caller, handle, FileType::Symlink)
+    }
+
+    /// The data of what leads on to another file.
+    pub(crate) fn target(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        file_type: FileType,
+    ) -> Result<Vec<u8>, ClerkError> {
         let attributes = self.getattr(caller, handle)?;
-        if attributes.file_type != FileType::Symlink {
+        if attributes.file_type != file_type {
             return Err(ClerkError::Manager(ManagerStatus::Invalid));
         }
         let slot = self.core.grants.slot(caller, handle);
@@ -716,7 +726,7 @@ impl Clerk {
         mode: OpenMode,
         are_of_now: bool,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
-        if entry.attributes.file_type == FileType::Directory {
+        if matches!(entry.attributes.file_type, FileType::Directory | FileType::MountPoint) {
             return Err(ClerkError::Manager(ManagerStatus::IsDirectory));
         }
         if self.core.promises().is_some() {
@@ -799,7 +809,8 @@ impl Clerk {
     ///
     /// # Errors
     ///
-    /// What the manager says on the way; `Manager(Invalid)` for a circle of links.
+    /// What the manager says on the way; `Manager(Invalid)` for a circle of links; `OtherVolume` for a path that leads over a mount
+    /// point. One that ends there is that of the mount point itself.
     pub fn resolve(
         &self,
         caller: &Arc<Caller>,
@@ -849,6 +860,16 @@ impl Clerk {
                 rest.extend(names.into_iter().rev());
                 last = None;
                 continue;
+            }
+            if attributes.file_type == FileType::MountPoint && !rest.is_empty() {
+                last = None;
+                // It leads back before it leads anywhere.
+                if rest.pop_if(|name| name == b"..").is_some() {
+                    continue;
+                }
+                let volume = self.mounted_volume(caller, handle)?;
+                let names: Vec<Vec<u8>> = rest.into_iter().rev().collect();
+                return Err(ClerkError::OtherVolume { volume, path: names.join(&b'/') });
             }
             stack.push(handle);
             last = Some((attributes, asked));

@@ -274,6 +274,8 @@ impl Clerk {
                 copied.bytes += self.copy_out(caller, file, target, progress)?;
                 copied.files += 1;
             }
+            // The other volume's files are copied by who says so.
+            FileType::MountPoint => copied.skipped += 1,
             _ => {
                 let special =
                     io::Error::new(ErrorKind::Unsupported, "special files are not copied");

@@ -4,7 +4,7 @@ use nasd_client::ClientError;
 use nasd_client::interrupt::Interrupted;
 use nasd_types::DriveId;
 
-use crate::wire::{ManagerStatus, Status};
+use crate::wire::{ManagerStatus, Name, Status};
 
 /// Why the clerk could not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +67,14 @@ pub enum ClerkError {
     /// different drives, or the drives are reached by way of the manager.
     #[error("the files are not of one drive that is reached directly")]
     Apart,
+    /// The path leads over a mount point.
+    #[error("the path leads into another volume: say {volume}:/{}", String::from_utf8_lossy(path))]
+    OtherVolume {
+        /// That volume.
+        volume: Name,
+        /// The path in it, from its root, without a slash in front.
+        path: Vec<u8>,
+    },
     /// The name is longer than 255 bytes, or a symbolic link's target longer than 4095.
     #[error("the name is too long")]
     NameTooLong,
@@ -95,7 +103,7 @@ impl ClerkError {
             ClerkError::TooManyHints => libc::EAGAIN,
             ClerkError::TooManyStreams => libc::EBUSY,
             ClerkError::TooManyOwnStreams => libc::EDQUOT,
-            ClerkError::Apart => libc::EXDEV,
+            ClerkError::Apart | ClerkError::OtherVolume { .. } => libc::EXDEV,
             ClerkError::NameTooLong => libc::ENAMETOOLONG,
             ClerkError::BadName => libc::EINVAL,
         }

@@ -33,6 +33,7 @@ mod hints;
 mod latch;
 mod listing;
 mod measures;
+mod mount_points;
 mod nameless;
 mod names;
 mod open_file;

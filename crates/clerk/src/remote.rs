@@ -254,6 +254,16 @@ impl Names for RemoteNames {
         self.changed(self.client.symlink(caller, dir, name.as_bytes(), target))
     }
 
+    fn mkmount(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        volume: &Name,
+    ) -> Result<Changed<File>, ClerkError> {
+        self.changed(self.client.mkmount(caller, dir, name.as_bytes(), volume.as_bytes()))
+    }
+
     fn tmpfile(
         &self,
         caller: &Caller,

@@ -39,6 +39,7 @@ pub fn file_type_to_byte(file_type: FileType) -> u8 {
         FileType::Socket => 5,
         FileType::BlockDevice => 6,
         FileType::CharacterDevice => 7,
+        FileType::MountPoint => 8,
     }
 }
 
@@ -52,6 +53,7 @@ pub fn file_type_from_byte(byte: u8) -> Option<FileType> {
         5 => Some(FileType::Socket),
         6 => Some(FileType::BlockDevice),
         7 => Some(FileType::CharacterDevice),
+        8 => Some(FileType::MountPoint),
         _ => None,
     }
 }

@@ -3,8 +3,8 @@
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Change, Changed, Create, File, FileHandle, Link, MAX_TOLD, ManagerStatus, Mkdir, Mknod,
-    Numbered, Procedure, Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, Tmpfile,
+    Change, Changed, Create, File, FileHandle, Link, MAX_TOLD, ManagerStatus, Mkdir, Mkmount,
+    Mknod, Numbered, Procedure, Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, Tmpfile,
     ToldDirectory, Unlink,
 };
 use nasd_rpc::AcceptStatus;
@@ -25,6 +25,7 @@ pub(crate) const fn is_change(procedure: Procedure) -> bool {
             | Procedure::Create
             | Procedure::Mkdir
             | Procedure::Symlink
+            | Procedure::Mkmount
             | Procedure::Unlink
             | Procedure::Rmdir
             | Procedure::Rename
@@ -95,6 +96,10 @@ impl<'a> Changes<'a> {
             }),
             Procedure::Symlink => self.once_named::<Symlink, _>(arguments, |caller, new| {
                 names.symlink(caller, new.directory, new.name.as_bytes(), &new.target)
+            }),
+            Procedure::Mkmount => self.once_named::<Mkmount, _>(arguments, |caller, new| {
+                let (name, volume) = (new.name.as_bytes(), new.volume.as_bytes());
+                names.mkmount(caller, new.directory, name, volume)
             }),
             Procedure::Unlink => self.once_named::<Unlink, _>(arguments, |caller, old| {
                 names.unlink(caller, old.directory, old.name.as_bytes())

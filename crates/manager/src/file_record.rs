@@ -227,6 +227,11 @@ impl FileRecord {
     pub fn is_directory(&self) -> bool {
         self.file_type == FileType::Directory
     }
+
+    /// Whether another volume is seen there.
+    pub fn is_mount_point(&self) -> bool {
+        self.file_type == FileType::MountPoint
+    }
 }
 
 #[cfg(test)]

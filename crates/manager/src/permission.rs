@@ -87,13 +87,13 @@ pub fn require_removable(
 ///   so that a file made read-only while it is open for writing can be written to the end. The
 ///   owner could change the mode anyway; `open` checks the mode at the client.
 /// * Directories: reading, for whoever may list them; only the manager writes them.
-/// * Symbolic links: reading, for everybody.
+/// * Symbolic links and mount points: reading, for everybody.
 /// * `SETATTR`, `REMOVE` and `CREATE` are never given away.
 pub fn rights(record: &FileRecord, caller: &Caller) -> Rights {
     let granted = granted(record, caller);
     let mut rights = Rights::GETATTR;
     match record.file_type {
-        FileType::Symlink => rights |= Rights::READ,
+        FileType::Symlink | FileType::MountPoint => rights |= Rights::READ,
         FileType::Directory if granted & READ != 0 => rights |= Rights::READ,
         FileType::Directory => {}
         // Kernels open these by the mode; there is nothing at the drive.
@@ -111,8 +111,13 @@ pub fn rights(record: &FileRecord, caller: &Caller) -> Rights {
     rights
 }
 
-/// A symbolic link's permission bits mean nothing.
+/// The permission bits of a symbolic link, and of a mount point, mean nothing.
 const SYMLINK_MODE: u32 = 0o777;
+
+/// Whether a file is but a way to another one.
+const fn leads_on(file_type: FileType) -> bool {
+    matches!(file_type, FileType::Symlink | FileType::MountPoint)
+}
 
 /// The record of a new file in `directory`. The directory's default access control list takes the
 /// place of the mask of the process, and a new directory gets it too.
@@ -125,12 +130,12 @@ pub fn new_record(
     file_type: FileType,
     mode: NewMode,
 ) -> Result<FileRecord, ManagerStatus> {
-    let default = directory.inline.default_acl().filter(|_| file_type != FileType::Symlink);
+    let default = directory.inline.default_acl().filter(|_| !leads_on(file_type));
     let asked = if default.is_some() { mode.mode } else { mode.masked() };
     let (mode, gid) = inherited(directory, caller, file_type, asked);
     let record = FileRecord::new(file_type, mode, (caller.uid, gid));
     let Some(default) = default else {
-        let mode = if file_type == FileType::Symlink { SYMLINK_MODE } else { mode };
+        let mode = if leads_on(file_type) { SYMLINK_MODE } else { mode };
         return Ok(FileRecord { mode, ..record });
     };
     let access = default.inherited(mode);

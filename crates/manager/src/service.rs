@@ -14,10 +14,11 @@ use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
     Events, FileHandle, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch,
     ForwardReadArguments, ForwardSeek, ForwardWrite, Getattr, Getcap, Getwcap, Getxattr, Lease,
-    Listxattr, Lock, Lookup, ManagerStatus, Member, Mint, MintArguments, Minted, Name, Operation,
-    PROGRAM, Procedure, Readdir, Readdirplus, Reload, ReloadVolumes, Renew, Repair, Returncap,
-    Revoke, Rotate, Space, StatisticsOperation, StatusOperation, TestLock, Unlock, VERSION, Volume,
-    VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames, XattrValue,
+    Listxattr, Lock, Lookup, ManagerStatus, Member, Mint, MintArguments, Minted, MkmountArguments,
+    Name, Numbered, Operation, PROGRAM, Procedure, Readdir, Readdirplus, Reload, ReloadVolumes,
+    Renew, Repair, Returncap, Revoke, Rotate, Space, StatisticsOperation, StatusOperation,
+    TestLock, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
+    Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -208,7 +209,7 @@ impl ManagerService {
                     self.on_callbacks(procedure, (&caller, &member), arguments)
                 }
                 Ok(caller) if is_change(procedure) => {
-                    match self.volumes.of_arguments(procedure, arguments) {
+                    match self.volumes_of_change(procedure, arguments) {
                         Ok(names) => Changes::new(&names, &self.sessions, &caller, peer)
                             .execute(procedure, arguments),
                         Err(status) => refused(status),
@@ -298,6 +299,16 @@ impl ManagerService {
             }
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
+    }
+
+    /// The name space that a change is about. What it names of another one must be there: `NotFound` if that is not.
+    fn volumes_of_change(&self, procedure: Procedure, arguments: &[u8]) -> Outcome<Arc<Namespace>> {
+        if procedure == Procedure::Mkmount
+            && let Ok(asked) = from_bytes::<Numbered<MkmountArguments>>(arguments)
+        {
+            self.volumes.find(&asked.arguments.volume)?;
+        }
+        self.volumes.of_arguments(procedure, arguments)
     }
 
     fn caller_of(&self, head: &CallHead<'_>, peer: &Peer) -> Result<Caller, AuthStatus> {

@@ -248,7 +248,7 @@ impl Volumes {
         self.served(name).map(|(_, names)| names)
     }
 
-    fn find(&self, name: &Name) -> Outcome<Arc<Volume>> {
+    pub(crate) fn find(&self, name: &Name) -> Outcome<Arc<Volume>> {
         if name.as_bytes().is_empty() {
             return Ok(self.first_volume());
         }

@@ -150,7 +150,7 @@ fn may_have_user_attributes(record: &FileRecord) -> bool {
 
 fn require_can_have_acl(record: &FileRecord) -> Result<(), ManagerStatus> {
     match record.file_type {
-        FileType::Symlink => Err(ManagerStatus::NotSupported),
+        FileType::Symlink | FileType::MountPoint => Err(ManagerStatus::NotSupported),
         _ => Ok(()),
     }
 }

@@ -35,6 +35,8 @@ fn set_up() -> Snapshot {
         let file = walk(&namespace, old).unwrap().handle;
         namespace.link(&caller, file, directory, name).unwrap();
     }
+    let (directory, name) = place(&namespace, "b/mount").unwrap();
+    namespace.mkmount(&caller, directory, name, b"other").unwrap();
     // A directory of two blocks, so that some names are in different blocks.
     let big = namespace.mkdir(&caller, namespace.root(), b"big", 0o755).unwrap().handle;
     for number in 0..20 {
@@ -63,6 +65,9 @@ fn operations() -> Vec<(&'static str, Op)> {
         ("create in a new block", create(format!("big/{}", "n".repeat(255)))),
         ("mkdir", Op::Mkdir(path("a/new"))),
         ("symlink", symlink),
+        ("mkmount", Op::Mkmount { path: path("a/new"), volume: path("other") }),
+        ("unlink a mount point", Op::Unlink(path("b/mount"))),
+        ("move a mount point", rename("b/mount", "a/mount")),
         ("unlink", Op::Unlink(path("a/file"))),
         ("unlink one of two names", Op::Unlink(path("b/linked"))),
         ("unlink the last in a block", Op::Unlink(path("b/full/x"))),

@@ -34,14 +34,14 @@ use nasd_protocol::manager::{
     Getattr, Getcap, GetcapArguments, Getwcap, GetwcapArguments, Getxattr, HeldLock, Lease,
     LeaseArguments, Link, LinkArguments, Listxattr, Lock, LockArguments, LockKind, LockMode,
     Lookup, LookupArguments, ManagerStatus, Member, MemberArguments, Mint, MintArguments, Mkdir,
-    MkdirArguments, Mknod, MknodArguments, Name, NewMode, Numbered, Operation, PROGRAM, Procedure,
-    Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes, Removexattr,
-    Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairAction,
-    RepairArguments, Request, Returncap, ReturncapArguments, Revoke, Rmdir, RmdirArguments, Rotate,
-    RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Setxattr, SetxattrArguments,
-    Space, StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, TestLock, Tmpfile,
-    TmpfileArguments, Unlink, UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation,
-    VolumeParts, Volumes, XattrArguments, XattrFlags,
+    MkdirArguments, Mkmount, MkmountArguments, Mknod, MknodArguments, Name, NewMode, Numbered,
+    Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments,
+    ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
+    Repair, RepairAction, RepairArguments, Request, Returncap, ReturncapArguments, Revoke, Rmdir,
+    RmdirArguments, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr,
+    Setxattr, SetxattrArguments, Space, StatisticsOperation, StatusOperation, Symlink,
+    SymlinkArguments, TestLock, Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Unlock,
+    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes, XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -360,6 +360,7 @@ impl Form {
             Procedure::Create => Form::of_change::<Create>(),
             Procedure::Mkdir => Form::of_change::<Mkdir>(),
             Procedure::Symlink => Form::of_change::<Symlink>(),
+            Procedure::Mkmount => Form::of_change::<Mkmount>(),
             Procedure::Unlink => Form::of_change::<Unlink>(),
             Procedure::Rmdir => Form::of_change::<Rmdir>(),
             Procedure::Rename => Form::of_change::<Rename>(),
@@ -466,6 +467,7 @@ fn is_change(procedure: Procedure) -> bool {
             | Procedure::Create
             | Procedure::Mkdir
             | Procedure::Symlink
+            | Procedure::Mkmount
             | Procedure::Unlink
             | Procedure::Rmdir
             | Procedure::Rename
@@ -685,12 +687,14 @@ fn names(files: &Files) -> Vec<Vec<u8>> {
     };
     let target = b"../file".to_vec();
     let symlink = SymlinkArguments { directory: open, name: name("symlink"), target };
+    let mount = MkmountArguments { directory: open, name: name("mount"), volume: name("home") };
     let link = LinkArguments { file, directory: open, name: name("second") };
     vec![
         sample(Procedure::Create, SOMEBODY, &new),
         sample(Procedure::Create, HOST, &over),
         sample(Procedure::Mkdir, SOMEBODY, &made),
         sample(Procedure::Symlink, SOMEBODY, &symlink),
+        sample(Procedure::Mkmount, SOMEBODY, &mount),
         sample(Procedure::Link, SOMEBODY, &link),
         sample(Procedure::Unlink, SOMEBODY, &old),
         sample(Procedure::Rmdir, HOST, &empty),

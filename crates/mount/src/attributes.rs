@@ -18,7 +18,8 @@ pub(crate) fn errno(error: &ClerkError) -> Errno {
 pub(crate) fn kind(file_type: FileType) -> FileKind {
     match file_type {
         FileType::Regular => FileKind::Regular,
-        FileType::Directory => FileKind::Directory,
+        // Who walks over it finds a directory.
+        FileType::Directory | FileType::MountPoint => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
         FileType::Fifo => FileKind::Fifo,
         FileType::Socket => FileKind::Socket,

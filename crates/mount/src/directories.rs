@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nasd_clerk::{Caller, DirectoryEntry, Entry, FileHandle};
+use nasd_clerk::{Caller, DirectoryEntry, Entry, FileHandle, FileType};
 use nasd_fuse::{Attributes, Errno, FileKind, Listing};
 
 use crate::attributes::{errno, kind};
@@ -69,6 +69,8 @@ impl Page {
 /// An entry as the kernel is to be told of it.
 struct Line {
     ino: u64,
+    /// The number that programs are shown.
+    shown: u64,
     /// Where to go on behind it.
     next: u64,
     kind: FileKind,
@@ -88,11 +90,11 @@ impl Files {
         listing: &mut Listing,
         entry: &dyn Fn(&Told) -> nasd_fuse::Entry,
     ) {
-        for Line { ino, next, kind, name, told } in &self.0 {
+        for Line { ino, shown, next, kind, name, told } in &self.0 {
             let attributes = Attributes { kind: *kind, ..Attributes::default() };
             let alone = nasd_fuse::Entry { attributes, ..nasd_fuse::Entry::default() };
             let entry = told.as_ref().map_or(alone, entry);
-            if !listing.add_plus(&entry, *ino, *next, name) && told.is_some() {
+            if !listing.add_plus(&entry, *shown, *next, name) && told.is_some() {
                 tree.inodes.forget(*ino, 1);
             }
         }
@@ -148,11 +150,12 @@ impl Tree {
         listing: &mut Listing,
     ) -> Result<(), Errno> {
         let ino = directory.ino;
-        if position < 1 && !listing.add(ino, 1, FileKind::Directory, OsStr::new(".")) {
+        let own = self.shown(ino);
+        if position < 1 && !listing.add(own, 1, FileKind::Directory, OsStr::new(".")) {
             return Ok(());
         }
         if position < OWN_ENTRIES {
-            let parent = self.inodes.parent(ino);
+            let parent = self.shown_above(ino);
             if !listing.add(parent, OWN_ENTRIES, FileKind::Directory, OsStr::new("..")) {
                 return Ok(());
             }
@@ -176,7 +179,9 @@ impl Tree {
     ) -> Result<Files, Errno> {
         let (ino, handle, who) = (directory.ino, directory.handle, directory.who);
         let caller = self.callers.get(who);
-        let looks = position > 0 || self.lookers.begins(who.uid, ino);
+        // What comes with a listing is believed from when it is read, and not from when it was asked for.
+        let may_tell = !self.clerk.has_callbacks();
+        let looks = may_tell && (position > 0 || self.lookers.begins(who.uid, ino));
         let mut page = directory.page.lock().unwrap_or_else(PoisonError::into_inner);
         if position < OWN_ENTRIES {
             *page = Page::default();
@@ -212,9 +217,10 @@ impl Tree {
 
     /// `.` and `..`.
     fn own_lines(&self, ino: u64) -> [Line; OWN_ENTRIES as usize] {
-        [(ino, 1, "."), (self.inodes.parent(ino), OWN_ENTRIES, "..")].map(|(ino, next, name)| {
+        let lines = [(self.shown(ino), 1, "."), (self.shown_above(ino), OWN_ENTRIES, "..")];
+        lines.map(|(shown, next, name)| {
             let (kind, name) = (FileKind::Directory, OsStr::new(name).into());
-            Line { ino, next, kind, name, told: None }
+            Line { ino: 0, shown, next, kind, name, told: None }
         })
     }
 
@@ -231,13 +237,16 @@ impl Tree {
             let version = inodes::version(&known.attributes);
             !self.inodes.is_written(ino) && !self.inodes.was_changed_elsewhere(ino, version)
         };
-        let known = known.filter(is_settled);
+        // What is seen at a mount point is told to who walks over it.
+        let is_mount_point = entry.file_type == FileType::MountPoint;
+        let known = known.filter(|known| !is_mount_point && is_settled(known));
         let told = known.map(|known| {
             self.inodes.remember(dir, name, entry.handle);
             Told::now(self.present(ino, &known.attributes), known.age, known.belief)
         });
-        let next = entry.cookie.saturating_add(OWN_ENTRIES);
-        Line { ino, next, kind: kind(entry.file_type), name: OsStr::from_bytes(name).into(), told }
+        let (next, kind) = (entry.cookie.saturating_add(OWN_ENTRIES), kind(entry.file_type));
+        let (name, shown) = (OsStr::from_bytes(name).into(), self.shown_of(entry.handle));
+        Line { ino, shown, next, kind, name, told }
     }
 
     fn fill(
@@ -261,7 +270,7 @@ impl Tree {
                 return Ok(());
             }
             for entry in rest {
-                let ino = self.inodes.number(entry.handle);
+                let ino = self.shown_of(entry.handle);
                 let name = OsStr::from_bytes(entry.name.as_bytes());
                 let next = entry.cookie.saturating_add(OWN_ENTRIES);
                 if !listing.add(ino, next, kind(entry.file_type), name) {

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nasd_types::DriveId;
@@ -22,6 +22,9 @@ use crate::work_pool::{Job, WorkPool, run_guarded};
 
 /// Operations on names that wait at the same time at most.
 const NAME_THREADS: usize = 256;
+
+/// Who walks over mount points and waits for what is seen there, at the same time at most.
+const MOUNT_POINT_THREADS: usize = 256;
 
 /// Requests for locks that others have, at the same time at most.
 const LOCK_THREADS: usize = 1024;
@@ -36,6 +39,8 @@ pub(crate) enum Lane {
     Names,
     /// Whoever has a lock.
     Locks,
+    /// A volume that is seen at a mount point.
+    MountPoints,
     /// A drive.
     Drive(DriveId),
     /// A drive, for what programs write through the kernel's cache, and for lengths.
@@ -48,8 +53,8 @@ pub(crate) enum Lane {
 
 /// Says where operations run.
 pub(crate) struct Dispatcher {
-    /// Operations that may still begin on session threads.
-    free: AtomicUsize,
+    /// Operations that may still begin on session threads, of all volumes of the mount.
+    free: Arc<AtomicUsize>,
     pools: Mutex<HashMap<Lane, WorkPool>>,
 }
 
@@ -65,7 +70,12 @@ impl Drop for Permit<'_> {
 impl Dispatcher {
     /// With at least `inline` + 1 session threads, one is always left to listen.
     pub(crate) fn new(inline: usize) -> Self {
-        Dispatcher { free: AtomicUsize::new(inline), pools: Mutex::default() }
+        Dispatcher { free: Arc::new(AtomicUsize::new(inline)), pools: Mutex::default() }
+    }
+
+    /// For another volume of the same mount: what waits for the one does not hold up the other.
+    pub(crate) fn beside(&self) -> Self {
+        Dispatcher { free: Arc::clone(&self.free), pools: Mutex::default() }
     }
 
     fn pools(&self) -> MutexGuard<'_, HashMap<Lane, WorkPool>> {
@@ -108,6 +118,7 @@ fn new_pool(lane: Lane) -> WorkPool {
     match lane {
         Lane::Names => WorkPool::new("nasd-names", NAME_THREADS),
         Lane::Locks => WorkPool::new("nasd-locks", LOCK_THREADS),
+        Lane::MountPoints => WorkPool::new("nasd-mountpoint", MOUNT_POINT_THREADS),
         Lane::Drive(_) => WorkPool::new("nasd-drive-io", DRIVE_THREADS),
         Lane::Writes(_) => WorkPool::new("nasd-writes", DRIVE_THREADS),
         Lane::Renewals(_) => WorkPool::new("nasd-renewals", DRIVE_THREADS),

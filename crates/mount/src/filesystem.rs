@@ -2,6 +2,7 @@
 //! outcome to the kernel.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,11 +19,13 @@ use crate::bulk_ways;
 use crate::callers::Who;
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
+use crate::forest::{Branch, Forest};
 use crate::hint_streams;
+use crate::inodes;
 use crate::interrupts::Interrupter;
-use crate::names::Told;
+use crate::names::{Told, tell_mounted};
 use crate::pages;
-use crate::tree::Tree;
+use crate::tree::{Found, MountPoint, Tree};
 use crate::work_pool::run_guarded;
 
 /// Largest request for data, in bytes.
@@ -68,9 +71,18 @@ pub(crate) fn wanted(has_callbacks: bool) -> Wanted {
 
 /// The kernel's counterpart.
 pub(crate) struct VolumeFilesystem {
-    pub(crate) tree: Arc<Tree>,
-    pub(crate) dispatcher: Arc<Dispatcher>,
+    forest: Arc<Forest>,
     interrupter: Interrupter,
+}
+
+/// The volume that a request is about; where there is none any more, it is answered, and the method returns.
+macro_rules! branch_of {
+    ($self:ident, $node:expr, $reply:ident) => {
+        match $self.forest.branch($node) {
+            Ok(branch) => branch,
+            Err(error) => return $reply.error(error),
+        }
+    };
 }
 
 fn who(context: &Context) -> Who {
@@ -100,12 +112,10 @@ fn answer_created(tree: &Tree, reply: Reply<Created>, made: Result<(Told, Opened
 }
 
 fn answer_attributes(tree: &Tree, reply: Reply<AttributesFor>, outcome: Result<Attributes, Errno>) {
-    reply.send(
-        outcome.map(|attributes| AttributesFor {
-            valid: tree.attributes_valid(&attributes),
-            attributes,
-        }),
-    );
+    reply.send(outcome.map(|attributes| AttributesFor {
+        valid: tree.attributes_valid(&attributes),
+        attributes: tree.as_shown(attributes),
+    }));
 }
 
 /// Where a write waits.
@@ -148,56 +158,86 @@ fn execute_write(
     }
 }
 
+/// Tells the kernel of the root of another volume, by the name of a mount point in a directory.
+fn answer_mount_point(
+    forest: &Arc<Forest>,
+    (branch, who): (&Arc<Branch>, Who),
+    (dir, name, point): (u64, &OsStr, &MountPoint),
+    reply: Reply<Entry>,
+) {
+    let (entering, root) = match forest.walk_over(branch, who, (dir, point)) {
+        Ok(entered) => entered,
+        Err(error) => return reply.error(error),
+    };
+    let (outer, inner, name) = (&branch.tree, &entering.0.tree, name.as_bytes());
+    let number = inner.inodes.remember(dir, name, inner.clerk.root());
+    outer.inodes.remember_mount_point(dir, name, number);
+    tell_mounted((outer, point), (inner, &root), |entry| reply.send(Ok(entry)));
+}
+
 impl VolumeFilesystem {
-    /// A volume that nobody asks for anything yet.
-    pub(crate) fn new(tree: Arc<Tree>, dispatcher: Arc<Dispatcher>) -> Self {
-        VolumeFilesystem { tree, dispatcher, interrupter: Interrupter::default() }
+    /// Volumes that nobody asks for anything yet.
+    pub(crate) fn new(forest: Arc<Forest>) -> Self {
+        VolumeFilesystem { forest, interrupter: Interrupter::default() }
     }
 
     /// Runs an operation on names.
-    fn on_names(&self, context: &Context, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
-        self.on_lane(context, Lane::Names, job);
+    fn on_names(
+        &self,
+        context: &Context,
+        branch: &Arc<Branch>,
+        job: impl FnOnce(&Arc<Tree>) + Send + 'static,
+    ) {
+        self.on_lane(context, (branch, Lane::Names), job);
     }
 
     /// Runs an operation on a file's data or attributes.
-    fn on_file(&self, context: &Context, node: u64, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
-        self.on_lane(context, self.tree.lane(node), job);
+    fn on_file(
+        &self,
+        context: &Context,
+        (branch, node): (&Arc<Branch>, u64),
+        job: impl FnOnce(&Arc<Tree>) + Send + 'static,
+    ) {
+        self.on_lane(context, (branch, branch.tree.lane(node)), job);
     }
 
     fn on_lane(
         &self,
         context: &Context,
-        lane: Lane,
+        (branch, lane): (&Arc<Branch>, Lane),
         job: impl FnOnce(&Arc<Tree>) + Send + 'static,
     ) {
-        let tree = Arc::clone(&self.tree);
+        let tree = Arc::clone(&branch.tree);
         let interruption = self.interrupter.interruptible(context);
-        self.dispatcher.run(lane, move || interruption.run(|| job(&tree)));
+        branch.dispatcher.run(lane, move || interruption.run(|| job(&tree)));
     }
 
-    /// Runs an operation on an open file; without one, `job` answers that.
-    fn on_open_file(
+    /// Runs an operation on an open file.
+    fn on_open_file<T: 'static>(
         &self,
         context: &Context,
-        handle: u64,
-        job: impl FnOnce(&Arc<Tree>, Result<&OpenedFile, Errno>) + Send + 'static,
+        (node, handle): (u64, u64),
+        reply: Reply<T>,
+        job: impl FnOnce(&Arc<Tree>, &OpenedFile, Reply<T>) + Send + 'static,
     ) {
-        let Some(file) = self.tree.files.get(handle) else {
-            return job(&self.tree, Err(Errno::EBADF));
+        let branch = branch_of!(self, node, reply);
+        let Some(file) = branch.tree.files.get(handle) else {
+            return reply.error(Errno::EBADF);
         };
         let lane = Lane::Drive(file.open.handle().drive);
-        self.on_lane(context, lane, move |tree| job(tree, Ok(&file)));
+        self.on_lane(context, (&branch, lane), move |tree| job(tree, &file, reply));
     }
 
     /// Runs an operation that makes an entry.
     fn make(
         &self,
         context: &Context,
+        node: u64,
         reply: Reply<Entry>,
         job: impl Fn(&Arc<Tree>, Who) -> Result<Told, Errno> + Send + 'static,
     ) {
-        let who = who(context);
-        self.on_names(context, move |tree| {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_names(context, &branch, move |tree| {
             answer_entry(tree, reply, tree.with_groups(who, |who| job(tree, who)));
         });
     }
@@ -206,11 +246,12 @@ impl VolumeFilesystem {
     fn change(
         &self,
         context: &Context,
+        node: u64,
         reply: Reply<Done>,
         job: impl Fn(&Arc<Tree>, Who) -> Result<(), Errno> + Send + 'static,
     ) {
-        let who = who(context);
-        self.on_names(context, move |tree| {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_names(context, &branch, move |tree| {
             reply.send(tree.with_groups(who, |who| job(tree, who)).map(|()| Done));
         });
     }
@@ -218,18 +259,25 @@ impl VolumeFilesystem {
 
 impl Filesystem for VolumeFilesystem {
     fn lookup(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Entry>) {
-        let (who, name) = (who(context), name.to_owned());
-        self.on_names(context, move |tree| {
-            let found = tree.with_groups(who, |who| tree.lookup(who, parent, &name));
-            match found.transpose() {
-                Some(told) => answer_entry(tree, reply, told),
-                None => reply.send(Ok(Entry::default())),
+        let (who, name, branch) = (who(context), name.to_owned(), branch_of!(self, parent, reply));
+        let (forest, from) = (Arc::clone(&self.forest), Arc::clone(&branch));
+        self.on_names(context, &branch, move |tree| {
+            match tree.with_groups(who, |who| tree.lookup(who, parent, &name)) {
+                Ok(Some(Found::File(told))) => answer_entry(tree, reply, Ok(told)),
+                Ok(Some(Found::MountPoint(point))) => {
+                    answer_mount_point(&forest, (&from, who), (parent, &name, &point), reply);
+                }
+                Ok(None) => reply.send(Ok(Entry::default())),
+                Err(error) => reply.error(error),
             }
         });
     }
 
     fn forget(&self, node: u64, count: u64) {
-        self.tree.inodes.forget(node, count);
+        if let Ok(branch) = self.forest.branch(node) {
+            branch.tree.inodes.forget(node, count);
+            self.forest.end_if_unused(node);
+        }
     }
 
     fn get_attributes(
@@ -239,23 +287,21 @@ impl Filesystem for VolumeFilesystem {
         _handle: Option<u64>,
         reply: Reply<AttributesFor>,
     ) {
-        let who = who(context);
-        self.on_file(context, node, move |tree| {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_file(context, (&branch, node), move |tree| {
             let found = tree.with_groups(who, |who| tree.getattr(who, node));
             answer_attributes(tree, reply, found);
         });
     }
 
     fn statx(&self, context: &Context, node: u64, _asked: StatxAsked, reply: Reply<Statx>) {
-        let who = who(context);
-        self.on_file(context, node, move |tree| {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_file(context, (&branch, node), move |tree| {
             let found = tree.with_groups(who, |who| tree.getattr(who, node));
-            reply.send(
-                found.map(|attributes| Statx {
-                    valid: tree.attributes_valid(&attributes),
-                    attributes,
-                }),
-            );
+            reply.send(found.map(|attributes| Statx {
+                valid: tree.attributes_valid(&attributes),
+                attributes: tree.as_shown(attributes),
+            }));
         });
     }
 
@@ -267,20 +313,21 @@ impl Filesystem for VolumeFilesystem {
         reply: Reply<AttributesFor>,
     ) {
         let (who, changes) = (who(context), Changes::from(changes));
-        let lane = match (self.tree.lane(node), changes.size) {
+        let branch = branch_of!(self, node, reply);
+        let lane = match (branch.tree.lane(node), changes.size) {
             // Until its length is set, the kernel writes no page of the file.
             (Lane::Drive(drive), Some(_)) => Lane::Writes(drive),
             (lane, _) => lane,
         };
-        self.on_lane(context, lane, move |tree| {
+        self.on_lane(context, (&branch, lane), move |tree| {
             let changed = tree.with_groups(who, |who| tree.setattr(who, node, changes));
             answer_attributes(tree, reply, changed);
         });
     }
 
     fn read_link(&self, context: &Context, node: u64, reply: Reply<Bytes>) {
-        let who = who(context);
-        self.on_file(context, node, move |tree| {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_file(context, (&branch, node), move |tree| {
             match tree.with_groups(who, |who| tree.readlink(who, node)) {
                 Ok(target) => reply.bytes(&target),
                 Err(error) => reply.error(error),
@@ -290,28 +337,31 @@ impl Filesystem for VolumeFilesystem {
 
     fn make_node(&self, context: &Context, new: NewName<'_>, device: u32, reply: Reply<Entry>) {
         let (parent, mode, name) = (new.parent, new_mode(&new), new.name.to_owned());
-        self.make(context, reply, move |tree, who| tree.mknod(who, parent, &name, (mode, device)));
+        let device = (mode, device);
+        self.make(context, parent, reply, move |tree, who| tree.mknod(who, parent, &name, device));
     }
 
     fn make_directory(&self, context: &Context, new: NewName<'_>, reply: Reply<Entry>) {
         let (parent, mode, name) = (new.parent, new_mode(&new), new.name.to_owned());
-        self.make(context, reply, move |tree, who| tree.mkdir(who, parent, &name, mode));
+        self.make(context, parent, reply, move |tree, who| tree.mkdir(who, parent, &name, mode));
     }
 
     fn unlink(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Done>) {
         let name = name.to_owned();
-        self.change(context, reply, move |tree, who| tree.unlink(who, parent, &name));
+        self.change(context, parent, reply, move |tree, who| tree.unlink(who, parent, &name));
     }
 
     fn remove_directory(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Done>) {
         let name = name.to_owned();
-        self.change(context, reply, move |tree, who| tree.rmdir(who, parent, &name));
+        self.change(context, parent, reply, move |tree, who| tree.rmdir(who, parent, &name));
     }
 
     fn symlink(&self, context: &Context, new: NewName<'_>, target: &OsStr, reply: Reply<Entry>) {
         let (parent, name) = (new.parent, new.name.to_owned());
         let target = target.to_owned();
-        self.make(context, reply, move |tree, who| tree.symlink(who, parent, &name, &target));
+        self.make(context, parent, reply, move |tree, who| {
+            tree.symlink(who, parent, &name, &target)
+        });
     }
 
     fn rename(
@@ -324,27 +374,33 @@ impl Filesystem for VolumeFilesystem {
     ) {
         let (from_name, to_name) = (from.1.to_owned(), to.1.to_owned());
         let (from, to) = (from.0, to.0);
-        self.change(context, reply, move |tree, who| {
+        if inodes::tag(from) != inodes::tag(to) {
+            return reply.error(Errno::EXDEV);
+        }
+        self.change(context, from, reply, move |tree, who| {
             tree.rename(who, (from, &from_name), (to, &to_name), flags)
         });
     }
 
     fn link(&self, context: &Context, node: u64, to: (u64, &OsStr), reply: Reply<Entry>) {
         let (parent, name) = (to.0, to.1.to_owned());
-        self.make(context, reply, move |tree, who| tree.link(who, node, parent, &name));
+        if inodes::tag(node) != inodes::tag(parent) {
+            return reply.error(Errno::EXDEV);
+        }
+        self.make(context, parent, reply, move |tree, who| tree.link(who, node, parent, &name));
     }
 
     fn open(&self, context: &Context, node: u64, flags: i32, reply: Reply<Opened>) {
-        let who = who(context);
-        self.on_file(context, node, move |tree| {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_file(context, (&branch, node), move |tree| {
             reply.send(tree.with_groups(who, |who| tree.open(who, node, flags)))
         });
     }
 
     fn create(&self, context: &Context, new: NewName<'_>, flags: i32, reply: Reply<Created>) {
         let (who, parent, name) = (who(context), new.parent, new.name.to_owned());
-        let mode = new_mode(&new);
-        self.on_names(context, move |tree| {
+        let (mode, branch) = (new_mode(&new), branch_of!(self, parent, reply));
+        self.on_names(context, &branch, move |tree| {
             let made = tree.with_groups(who, |who| tree.create(who, parent, &name, mode, flags));
             answer_created(tree, reply, made);
         });
@@ -352,21 +408,23 @@ impl Filesystem for VolumeFilesystem {
 
     fn tmpfile(&self, context: &Context, new: NewName<'_>, flags: i32, reply: Reply<Created>) {
         let (who, parent, mode) = (who(context), new.parent, new_mode(&new));
-        self.on_names(context, move |tree| {
+        let branch = branch_of!(self, parent, reply);
+        self.on_names(context, &branch, move |tree| {
             let made = tree.with_groups(who, |who| tree.tmpfile(who, parent, mode, flags));
             let nameless = |(attributes, opened)| (Told::nameless(attributes), opened);
             answer_created(tree, reply, made.map(nameless));
         });
     }
 
-    fn read(&self, context: &Context, _node: u64, read: Read, reply: Reply<Bytes>) {
-        let Some(file) = self.tree.files.get(read.handle) else {
+    fn read(&self, context: &Context, node: u64, read: Read, reply: Reply<Bytes>) {
+        let branch = branch_of!(self, node, reply);
+        let Some(file) = branch.tree.files.get(read.handle) else {
             return reply.error(Errno::EBADF);
         };
-        self.tree.note_pages_read(&file, read.lock_owner);
+        branch.tree.note_pages_read(&file, read.lock_owner);
         // What an opening that goes around the cache reads may be for a mapping's page.
         let lane = Lane::Pages(file.open.handle().drive);
-        self.on_lane(context, lane, move |tree| {
+        self.on_lane(context, (&branch, lane), move |tree| {
             tree.read_by(&file);
             answer_read(reply, &file, read.offset, read.size);
         });
@@ -375,95 +433,104 @@ impl Filesystem for VolumeFilesystem {
     fn write(
         &self,
         context: &Context,
-        _node: u64,
+        node: u64,
         write: Write,
         data: Payload<'_>,
         reply: Reply<Written>,
     ) {
-        let Some(file) = self.tree.files.get(write.handle) else {
+        let branch = branch_of!(self, node, reply);
+        let Some(file) = branch.tree.files.get(write.handle) else {
             return reply.error(Errno::EBADF);
         };
         let arrived = Instant::now();
         let interruption = self.interrupter.interruptible(context);
-        if let Some(_permit) = self.dispatcher.enter() {
+        if let Some(_permit) = branch.dispatcher.enter() {
             return run_guarded(|| {
-                let (tree, dispatcher) = (&self.tree, &self.dispatcher);
+                let (tree, dispatcher) = (&branch.tree, &branch.dispatcher);
                 interruption.run(|| {
                     execute_write(tree, dispatcher, &file, (&write, &data, arrived), reply)
                 });
             });
         }
         let (lane, data) = (lane_of(&file, &write), data.into_owned());
-        let (tree, dispatcher) = (Arc::clone(&self.tree), Arc::clone(&self.dispatcher));
+        let (tree, dispatcher) = (Arc::clone(&branch.tree), Arc::clone(&branch.dispatcher));
         let job = move || {
             interruption
                 .run(|| execute_write(&tree, &dispatcher, &file, (&write, &data, arrived), reply));
         };
-        self.dispatcher.submit(lane, Box::new(job));
+        branch.dispatcher.submit(lane, Box::new(job));
     }
 
     fn flush(
         &self,
         context: &Context,
-        _node: u64,
+        node: u64,
         handle: u64,
         lock_owner: u64,
         reply: Reply<Done>,
     ) {
-        self.on_open_file(context, handle, move |tree, file| {
-            reply.send(file.and_then(|file| tree.flush(file, lock_owner)).map(|()| Done));
+        self.on_open_file(context, (node, handle), reply, move |tree, file, reply| {
+            reply.send(tree.flush(file, lock_owner).map(|()| Done));
         });
     }
 
-    fn get_lock(&self, context: &Context, _node: u64, lock: Lock, reply: Reply<LockFound>) {
-        let file = self.tree.files.get(lock.handle).ok_or(Errno::EBADF);
-        self.on_names(context, move |tree| {
+    fn get_lock(&self, context: &Context, node: u64, lock: Lock, reply: Reply<LockFound>) {
+        let branch = branch_of!(self, node, reply);
+        let file = branch.tree.files.get(lock.handle).ok_or(Errno::EBADF);
+        self.on_names(context, &branch, move |tree| {
             reply.send(file.and_then(|file| tree.get_lock(&file, &lock)));
         });
     }
 
-    fn set_lock(&self, context: &Context, _node: u64, lock: Lock, wait: bool, reply: Reply<Done>) {
-        let file = self.tree.files.get(lock.handle).ok_or(Errno::EBADF);
+    fn set_lock(&self, context: &Context, node: u64, lock: Lock, wait: bool, reply: Reply<Done>) {
+        let branch = branch_of!(self, node, reply);
+        let file = branch.tree.files.get(lock.handle).ok_or(Errno::EBADF);
         let who = who(context);
         let set = move |tree: &Arc<Tree>| {
             let done = file.and_then(|file| tree.set_lock(who, &file, &lock, wait));
             reply.send(done.map(|()| Done));
         };
         if !wait {
-            return self.on_names(context, set);
+            return self.on_names(context, &branch, set);
         }
         // Whoever has the lock may need the other threads to be able to give it back.
-        let tree = Arc::clone(&self.tree);
+        let tree = Arc::clone(&branch.tree);
         let interruption = self.interrupter.interruptible(context);
         let job = move || interruption.run(|| set(&tree));
-        self.dispatcher.submit(Lane::Locks, Box::new(job));
+        branch.dispatcher.submit(Lane::Locks, Box::new(job));
     }
 
     fn fsync(
         &self,
         context: &Context,
-        _node: u64,
+        node: u64,
         handle: u64,
         _data_only: bool,
         reply: Reply<Done>,
     ) {
-        self.on_open_file(context, handle, move |_, file| {
-            reply.send(file.and_then(OpenedFile::sync).map(|()| Done));
+        self.on_open_file(context, (node, handle), reply, move |_, file, reply| {
+            reply.send(file.sync().map(|()| Done));
         });
     }
 
     fn release(&self, _context: &Context, node: u64, release: Release, reply: Reply<Done>) {
         reply.ok(&Done);
-        let nameless = self.tree.inodes.is_nameless(node);
-        let lane = if nameless { Lane::Names } else { self.tree.lane(node) };
-        let tree = Arc::clone(&self.tree);
-        self.dispatcher.run(lane, move || tree.release(release.handle));
+        let Ok(branch) = self.forest.branch(node) else {
+            return;
+        };
+        let nameless = branch.tree.inodes.is_nameless(node);
+        let lane = if nameless { Lane::Names } else { branch.tree.lane(node) };
+        let (tree, forest) = (Arc::clone(&branch.tree), Arc::clone(&self.forest));
+        branch.dispatcher.run(lane, move || {
+            tree.release(release.handle);
+            forest.end_if_unused(node);
+        });
     }
 
     fn ioctl(
         &self,
         context: &Context,
-        _node: u64,
+        node: u64,
         ioctl: Ioctl,
         data: &[u8],
         reply: Reply<IoctlAnswer>,
@@ -472,20 +539,28 @@ impl Filesystem for VolumeFilesystem {
         match ioctl.command {
             hint_streams::COMMAND => {}
             bulk_ways::WAY => {
-                return self.on_open_file(context, ioctl.handle, move |tree, file| {
-                    match file.and_then(|file| tree.bulk_way(file, &data)) {
+                let opened = (node, ioctl.handle);
+                return self.on_open_file(
+                    context,
+                    opened,
+                    reply,
+                    move |tree, file, reply| match tree.bulk_way(file, &data) {
                         Ok(way) => reply.result(0, &way),
                         Err(error) => reply.error(error),
-                    }
-                });
+                    },
+                );
             }
             bulk_ways::CHANGED => {
-                return self.on_open_file(context, ioctl.handle, move |tree, file| {
-                    match file.and_then(|file| tree.changed_by_bulk(file)) {
+                let opened = (node, ioctl.handle);
+                return self.on_open_file(
+                    context,
+                    opened,
+                    reply,
+                    move |tree, file, reply| match tree.changed_by_bulk(file) {
                         Ok(()) => reply.result(0, &[]),
                         Err(error) => reply.error(error),
-                    }
-                });
+                    },
+                );
             }
             _ => return reply.error(Errno::ENOTTY),
         }
@@ -494,54 +569,54 @@ impl Filesystem for VolumeFilesystem {
             Err(error) => reply.error(error),
         };
         if ioctl.flags & hint_streams::OF_A_DIRECTORY == 0 {
-            return self.on_open_file(context, ioctl.handle, move |tree, file| {
-                answer(reply, file.and_then(|file| tree.hint_file(file, &data)));
+            let opened = (node, ioctl.handle);
+            return self.on_open_file(context, opened, reply, move |tree, file, reply| {
+                answer(reply, tree.hint_file(file, &data));
             });
         }
-        let Some(directory) = self.tree.directories.get(ioctl.handle) else {
+        let branch = branch_of!(self, node, reply);
+        let Some(directory) = branch.tree.directories.get(ioctl.handle) else {
             return reply.error(Errno::EBADF);
         };
-        self.on_names(context, move |tree| {
+        self.on_names(context, &branch, move |tree| {
             answer(reply, tree.hint_directory(&directory, who, &data));
         });
     }
 
-    fn fallocate(&self, context: &Context, _node: u64, asked: Fallocate, reply: Reply<Done>) {
+    fn fallocate(&self, context: &Context, node: u64, asked: Fallocate, reply: Reply<Done>) {
         let who = who(context);
-        self.on_open_file(context, asked.handle, move |tree, file| {
-            let done = file.and_then(|file| tree.fallocate(who, file, &asked));
-            reply.send(done.map(|()| Done));
+        self.on_open_file(context, (node, asked.handle), reply, move |tree, file, reply| {
+            reply.send(tree.fallocate(who, file, &asked).map(|()| Done));
         });
     }
 
     fn seek(
         &self,
         context: &Context,
-        _node: u64,
+        node: u64,
         handle: u64,
         from: (u64, u32),
         reply: Reply<Offset>,
     ) {
-        self.on_open_file(context, handle, move |_, file| {
-            reply.send(file.and_then(|file| file.seek(from.0, from.1)).map(Offset));
+        self.on_open_file(context, (node, handle), reply, move |_, file, reply| {
+            reply.send(file.seek(from.0, from.1).map(Offset));
         });
     }
 
-    fn copy_file_range(
-        &self,
-        context: &Context,
-        _node: u64,
-        copy: CopyFileRange,
-        reply: CopyReply,
-    ) {
-        let who = who(context);
-        self.on_open_file(context, copy.handle, move |tree, source| {
-            let target = tree.files.get(copy.to_handle).ok_or(Errno::EBADF);
-            let copied = source.and_then(|source| {
-                let (target, from) = (&*target?, (source, copy.offset));
-                tree.copy_range(who, from, (target, copy.to_offset), copy.length)
-            });
-            match copied {
+    fn copy_file_range(&self, context: &Context, node: u64, copy: CopyFileRange, reply: CopyReply) {
+        if inodes::tag(node) != inodes::tag(copy.to_node) {
+            return reply.error(Errno::EXDEV);
+        }
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        let (source, target) =
+            (branch.tree.files.get(copy.handle), branch.tree.files.get(copy.to_handle));
+        let (Some(source), Some(target)) = (source, target) else {
+            return reply.error(Errno::EBADF);
+        };
+        let lane = Lane::Drive(source.open.handle().drive);
+        self.on_lane(context, (&branch, lane), move |tree| {
+            let (from, to) = ((&*source, copy.offset), (&*target, copy.to_offset));
+            match tree.copy_range(who, from, to, copy.length) {
                 Ok(bytes) => reply.ok(bytes),
                 Err(error) => reply.error(error),
             }
@@ -549,20 +624,22 @@ impl Filesystem for VolumeFilesystem {
     }
 
     fn open_directory(&self, context: &Context, node: u64, _flags: i32, reply: Reply<Opened>) {
-        let opened = self.tree.opendir(who(context), node);
+        let Branch { tree, .. } = &*branch_of!(self, node, reply);
+        let opened = tree.opendir(who(context), node);
         // Where there are callbacks, the kernel keeps names as long as the directory's times are the same, of which it is told when they are not.
-        let flags = match self.tree.clerk.has_callbacks() {
+        let flags = match tree.clerk.has_callbacks() && tree.kernel_looks {
             true => OpenedFlags::CACHE_DIR | OpenedFlags::KEEP_CACHE,
             false => OpenedFlags::empty(),
         };
         reply.send(opened.map(|handle| Opened { handle, flags }));
     }
 
-    fn read_directory(&self, context: &Context, _node: u64, read: Read, reply: Reply<Directory>) {
-        let Some(directory) = self.tree.directories.get(read.handle) else {
+    fn read_directory(&self, context: &Context, node: u64, read: Read, reply: Reply<Directory>) {
+        let branch = branch_of!(self, node, reply);
+        let Some(directory) = branch.tree.directories.get(read.handle) else {
             return reply.error(Errno::EBADF);
         };
-        self.on_names(context, move |tree| {
+        self.on_names(context, &branch, move |tree| {
             let mut listing = Listing::new(read.size);
             match tree.readdir(&directory, read.offset, &mut listing) {
                 Ok(()) => reply.listing(&listing),
@@ -574,14 +651,15 @@ impl Filesystem for VolumeFilesystem {
     fn read_directory_plus(
         &self,
         context: &Context,
-        _node: u64,
+        node: u64,
         read: Read,
         reply: Reply<Directory>,
     ) {
-        let Some(directory) = self.tree.directories.get(read.handle) else {
+        let branch = branch_of!(self, node, reply);
+        let Some(directory) = branch.tree.directories.get(read.handle) else {
             return reply.error(Errno::EBADF);
         };
-        self.on_names(context, move |tree| {
+        self.on_names(context, &branch, move |tree| {
             match tree.readdir_plus(&directory, read.offset, read.size) {
                 Ok(files) => {
                     let mut listing = Listing::new(read.size);
@@ -598,28 +676,32 @@ impl Filesystem for VolumeFilesystem {
     fn release_directory(
         &self,
         _context: &Context,
-        _node: u64,
+        node: u64,
         release: Release,
         reply: Reply<Done>,
     ) {
-        self.tree.directories.remove(release.handle);
+        if let Ok(branch) = self.forest.branch(node) {
+            branch.tree.directories.remove(release.handle);
+            self.forest.end_if_unused(node);
+        }
         reply.ok(&Done);
     }
 
     fn fsync_directory(
         &self,
         context: &Context,
-        _node: u64,
+        node: u64,
         _handle: u64,
         _data_only: bool,
         reply: Reply<Done>,
     ) {
-        self.on_names(context, move |tree| reply.send(tree.commit().map(|()| Done)));
+        let branch = branch_of!(self, node, reply);
+        self.on_names(context, &branch, move |tree| reply.send(tree.commit().map(|()| Done)));
     }
 
-    fn stat_fs(&self, context: &Context, _node: u64, reply: Reply<StatFs>) {
-        let who = who(context);
-        self.on_names(context, move |tree| {
+    fn stat_fs(&self, context: &Context, node: u64, reply: Reply<StatFs>) {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_names(context, &branch, move |tree| {
             reply.send(tree.statfs(who).map(|room| StatFs {
                 blocks: room.blocks,
                 free_blocks: room.free_blocks,
@@ -642,7 +724,7 @@ impl Filesystem for VolumeFilesystem {
         reply: Reply<Done>,
     ) {
         let (name, value) = (name.to_owned(), value.to_vec());
-        self.change(context, reply, move |tree, who| {
+        self.change(context, node, reply, move |tree, who| {
             tree.setxattr(who, node, &name, &value, flags)
         });
     }
@@ -655,8 +737,8 @@ impl Filesystem for VolumeFilesystem {
         size: u32,
         reply: Reply<Xattr>,
     ) {
-        let (who, name) = (who(context), name.to_owned());
-        self.on_names(context, move |tree| {
+        let (who, name, branch) = (who(context), name.to_owned(), branch_of!(self, node, reply));
+        self.on_names(context, &branch, move |tree| {
             match tree.with_groups(who, |who| tree.getxattr(who, node, &name)) {
                 Ok(value) => reply.value(size, &value),
                 Err(error) => reply.error(error),
@@ -665,8 +747,8 @@ impl Filesystem for VolumeFilesystem {
     }
 
     fn list_xattr(&self, context: &Context, node: u64, size: u32, reply: Reply<Xattr>) {
-        let who = who(context);
-        self.on_names(context, move |tree| {
+        let (who, branch) = (who(context), branch_of!(self, node, reply));
+        self.on_names(context, &branch, move |tree| {
             match tree.with_groups(who, |who| tree.listxattr(who, node)) {
                 Ok(names) => reply.value(size, &names),
                 Err(error) => reply.error(error),
@@ -676,6 +758,6 @@ impl Filesystem for VolumeFilesystem {
 
     fn remove_xattr(&self, context: &Context, node: u64, name: &OsStr, reply: Reply<Done>) {
         let name = name.to_owned();
-        self.change(context, reply, move |tree, who| tree.removexattr(who, node, &name));
+        self.change(context, node, reply, move |tree, who| tree.removexattr(who, node, &name));
     }
 }

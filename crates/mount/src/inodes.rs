@@ -4,6 +4,9 @@
 //! mount of the volume: of identifiers that a striping manager chooses, how far they are from the
 //! first of these. The root is 1, as FUSE wants. What does not fit gets a number that is good for
 //! this mount.
+//!
+//! Files that are seen through a mount point have numbers of their own, so that the kernel can have the same volume at several
+//! places: a tag of the place comes first (`forest.rs`), and less is left for the rest. Programs are shown another tag, that of the volume.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +25,79 @@ pub(crate) const ROOT: u64 = 1;
 /// Bits of a number that are the object's.
 const OBJECT_BITS: u32 = 48;
 
-/// The highest of them: whether the identifier was chosen by a holder of keys.
-const NAMED: u64 = 1 << (OBJECT_BITS - 1);
+/// The same behind a tag.
+const TAGGED_OBJECT_BITS: u32 = 42;
 
-/// The index that stands for numbers that are good for this mount only.
-const OTHER_INDEX: u64 = 0xffff;
+/// Set in numbers that have a tag.
+const HAS_TAG: u64 = 1 << 63;
+
+/// Where the tag is.
+const TAG_AT: u32 = 52;
+
+/// Tags are less.
+pub(crate) const TAGS: u16 = 1 << 11;
+
+/// The tag of a number, if it has one.
+pub(crate) const fn tag(number: u64) -> Option<u16> {
+    match number & HAS_TAG {
+        0 => None,
+        _ => Some((number >> TAG_AT) as u16 & (TAGS - 1)),
+    }
+}
+
+/// The same number with another tag.
+pub(crate) const fn with_tag(number: u64, tag: u16) -> u64 {
+    number & ((1 << TAG_AT) - 1) | Numbers::tagged(tag).prefix
+}
+
+/// How the numbers of one volume's files are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    /// What all begin with.
+    prefix: u64,
+    /// The bits of the object's identifier, of which the highest tells whether it was chosen by a holder of keys.
+    object_bits: u32,
+    /// The index that stands for numbers that are good for this mount only.
+    other_index: u64,
+    /// The root's.
+    root: u64,
+}
+
+impl Numbers {
+    /// Of the mounted volume.
+    pub(crate) const MOUNTED: Numbers =
+        Numbers { prefix: 0, object_bits: OBJECT_BITS, other_index: 0x7fff, root: ROOT };
+
+    /// Of a volume that is seen at a mount point.
+    pub(crate) const fn tagged(tag: u16) -> Numbers {
+        let prefix = HAS_TAG | (tag as u64) << TAG_AT;
+        let other_index = (1 << (TAG_AT - TAGGED_OBJECT_BITS)) - 1;
+        let root = prefix | other_index << TAGGED_OBJECT_BITS;
+        Numbers { prefix, object_bits: TAGGED_OBJECT_BITS, other_index, root }
+    }
+
+    /// That of a file on the drive with this index; none if it does not fit.
+    fn of(&self, index: u64, object: ObjectId) -> Option<u64> {
+        let named = 1 << (self.object_bits - 1);
+        let (bits, named_bit) = match object.is_named() {
+            true => (object.0 - ObjectId::FIRST_NAMED.0, named),
+            false => (object.0, 0),
+        };
+        let number = self.prefix | index << self.object_bits | bits | named_bit;
+        (index < self.other_index && bits < named && number > ROOT).then_some(number)
+    }
+
+    /// The `given`th of those that are good for this mount only, counted from 1.
+    fn other(&self, given: u64) -> u64 {
+        self.prefix | self.other_index << self.object_bits | given
+    }
+
+    /// Which of these a number is.
+    fn given(&self, number: u64) -> Option<u64> {
+        let given = number.wrapping_sub(self.other(0));
+        (given > 0 && given < 1 << self.object_bits).then_some(given)
+    }
+}
 
 /// How long an opening is waited for that may be ending: the kernel tells of the end of one some time after a program has closed it.
 const ENDING: Duration = Duration::from_millis(50);
@@ -128,8 +199,9 @@ struct Inode {
 /// What the names of a directory lead to, and when the kernel was told.
 type ToldNames = HashMap<Box<[u8]>, (u64, Instant)>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tables {
+    numbers: Numbers,
     inodes: HashMap<u64, Inode>,
     /// By directory.
     names: HashMap<u64, ToldNames>,
@@ -143,6 +215,7 @@ struct Tables {
 #[derive(Debug)]
 pub(crate) struct Inodes {
     root: FileHandle,
+    root_number: u64,
     tables: Mutex<Tables>,
     /// One of whom the kernel may have had pages has ended, or asks whether it may write past the mount.
     fewer_holders: Condvar,
@@ -150,12 +223,50 @@ pub(crate) struct Inodes {
 
 impl Inodes {
     /// Of a volume; nothing is known but the root.
-    pub(crate) fn new(volume: &Volume) -> Self {
+    pub(crate) fn new(volume: &Volume, numbers: Numbers) -> Self {
         let root = volume.root.handle;
-        let mut tables = Tables::default();
+        let mut tables = Tables::new(numbers);
         tables.learn_drives(volume);
-        tables.inodes.insert(ROOT, Inode::new(root));
-        Inodes { root, tables: Mutex::new(tables), fewer_holders: Condvar::new() }
+        tables.inodes.insert(numbers.root, Inode::new(root));
+        Inodes {
+            root,
+            root_number: numbers.root,
+            tables: Mutex::new(tables),
+            fewer_holders: Condvar::new(),
+        }
+    }
+
+    /// The root's number.
+    pub(crate) fn root_number(&self) -> u64 {
+        self.root_number
+    }
+
+    /// Whether the kernel knows no file, nor will before it is told of the root.
+    pub(crate) fn is_unknown(&self) -> bool {
+        let tables = self.lock();
+        tables.inodes.len() == 1 && !self.is_root_known_in(&tables)
+    }
+
+    /// Whether the kernel was told of the root by a name, or somebody has it open.
+    pub(crate) fn is_root_known(&self) -> bool {
+        self.is_root_known_in(&self.lock())
+    }
+
+    fn is_root_known_in(&self, tables: &Tables) -> bool {
+        let root = tables.inodes.get(&self.root_number);
+        root.is_some_and(|root| root.lookups > 0 || root.opens > 0)
+    }
+
+    /// The kernel is about to be told that `name` in `dir` is a mount point, and leads to that root of another volume.
+    pub(crate) fn remember_mount_point(&self, dir: u64, name: &[u8], root: u64) {
+        self.lock().set_name(dir, name, root);
+    }
+
+    /// Whether a name leads to another volume, as far as the kernel was told.
+    pub(crate) fn is_mount_point(&self, dir: u64, name: &[u8]) -> bool {
+        let tables = self.lock();
+        let found = tables.names.get(&dir).and_then(|names| names.get(name));
+        found.is_some_and(|(number, _)| tag(*number) != tag(dir))
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -183,9 +294,8 @@ impl Inodes {
     /// A file that the kernel was told of by the process before.
     pub(crate) fn know(&self, known: &KnownFile) {
         let mut tables = self.lock();
-        if known.ino >> OBJECT_BITS == OTHER_INDEX {
+        if let Some(given) = tables.numbers.given(known.ino) {
             tables.others.insert(known.handle, known.ino);
-            let given = known.ino - (OTHER_INDEX << OBJECT_BITS);
             tables.others_given = tables.others_given.max(given);
         }
         let inode = tables.inodes.entry(known.ino).or_insert_with(|| Inode::new(known.handle));
@@ -205,13 +315,13 @@ impl Inodes {
 
     /// The number of a file.
     pub(crate) fn number(&self, handle: FileHandle) -> u64 {
-        if handle == self.root { ROOT } else { self.lock().number(handle) }
+        if handle == self.root { self.root_number } else { self.lock().number(handle) }
     }
 
     /// The number of a file, if the kernel knows it.
     pub(crate) fn known(&self, handle: FileHandle) -> Option<u64> {
         let tables = self.lock();
-        let ino = if handle == self.root { ROOT } else { tables.find(handle)? };
+        let ino = if handle == self.root { self.root_number } else { tables.find(handle)? };
         tables.inodes.contains_key(&ino).then_some(ino)
     }
 
@@ -223,7 +333,7 @@ impl Inodes {
     /// The kernel is about to be told that `name` in `dir` leads to this file. Returns its number.
     pub(crate) fn remember(&self, dir: u64, name: &[u8], handle: FileHandle) -> u64 {
         let mut tables = self.lock();
-        let ino = if handle == self.root { ROOT } else { tables.number(handle) };
+        let ino = if handle == self.root { self.root_number } else { tables.number(handle) };
         let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
         inode.lookups += 1;
         tables.set_name(dir, name, ino);
@@ -258,7 +368,7 @@ impl Inodes {
             Some([]) => Vec::new(),
             Some(some) => {
                 let number = |handle: &FileHandle| match *handle == self.root {
-                    true => ROOT,
+                    true => self.root_number,
                     false => tables.number(*handle),
                 };
                 some.iter().map(number).collect()
@@ -635,16 +745,18 @@ impl Inode {
     }
 }
 
-/// What an object's identifier is in a number; none if it does not fit.
-fn object_bits(object: ObjectId) -> Option<u64> {
-    let (bits, named) = match object.is_named() {
-        true => (object.0 - ObjectId::FIRST_NAMED.0, NAMED),
-        false => (object.0, 0),
-    };
-    (bits < NAMED).then_some(bits | named)
-}
-
 impl Tables {
+    fn new(numbers: Numbers) -> Tables {
+        Tables {
+            numbers,
+            inodes: HashMap::new(),
+            names: HashMap::new(),
+            indexes: HashMap::new(),
+            others: HashMap::new(),
+            others_given: 0,
+        }
+    }
+
     fn learn_drives(&mut self, volume: &Volume) {
         for drive in &volume.drives {
             self.indexes.insert(drive.drive, u64::from(drive.index));
@@ -656,11 +768,9 @@ impl Tables {
         if let Some(number) = self.others.get(&handle) {
             return Some(*number);
         }
-        let index =
-            self.indexes.get(&handle.drive).copied().filter(|index| *index < OTHER_INDEX)?;
-        let number = index << OBJECT_BITS | object_bits(handle.object)?;
+        let number = self.numbers.of(*self.indexes.get(&handle.drive)?, handle.object)?;
         let is_ours = |inode: &Inode| inode.handle == handle;
-        (number > ROOT && self.inodes.get(&number).is_none_or(is_ours)).then_some(number)
+        self.inodes.get(&number).is_none_or(is_ours).then_some(number)
     }
 
     fn number(&mut self, handle: FileHandle) -> u64 {
@@ -668,7 +778,7 @@ impl Tables {
             return number;
         }
         self.others_given += 1;
-        let number = OTHER_INDEX << OBJECT_BITS | self.others_given;
+        let number = self.numbers.other(self.others_given);
         self.others.insert(handle, number);
         number
     }
@@ -702,7 +812,8 @@ impl Tables {
 
     /// Forgets a file that the kernel does not know, and that nobody has open.
     fn drop_unused(&mut self, ino: u64) {
-        let unused = |inode: &Inode| inode.lookups == 0 && inode.opens == 0 && ino != ROOT;
+        let unused =
+            |inode: &Inode| inode.lookups == 0 && inode.opens == 0 && ino != self.numbers.root;
         if !self.inodes.get(&ino).is_some_and(unused) {
             return;
         }
@@ -731,6 +842,13 @@ mod tests {
         Version { data: time, modified: Timestamp(time), size }
     }
 
+    /// The highest bit of an object's in a number.
+    const NAMED: u64 = 1 << (OBJECT_BITS - 1);
+
+    fn inodes_of(volume: &Volume) -> Inodes {
+        Inodes::new(volume, Numbers::MOUNTED)
+    }
+
     fn volume() -> Arc<Volume> {
         let cell = FakeCell::new(2, std::time::Duration::from_secs(1));
         cell.clerk(Settings::default()).volume()
@@ -748,7 +866,7 @@ mod tests {
     #[test]
     fn numbers_are_stable_and_unique() {
         let volume = volume();
-        let (first, second) = (Inodes::new(&volume), Inodes::new(&volume));
+        let (first, second) = (inodes_of(&volume), inodes_of(&volume));
         let index = u64::from(volume.drives[1].index);
         assert_eq!(first.number(handle(&volume, 1, 700)), index << 48 | 700);
         assert_eq!(first.number(volume.root.handle), ROOT);
@@ -772,9 +890,43 @@ mod tests {
     }
 
     #[test]
+    fn numbers_with_a_tag_are_nobody_elses_and_tell_it() {
+        let volume = volume();
+        let mut numbers = Vec::new();
+        let places = [1, 2, TAGS - 1].map(|tag| (tag, Inodes::new(&volume, Numbers::tagged(tag))));
+        let misfit = handle(&volume, 1, 1 << 45 | 71);
+        let chosen = handle(&volume, 0, ObjectId::FIRST_NAMED.0 + 71);
+        for handle in [volume.root.handle, handle(&volume, 1, 700), chosen, misfit] {
+            numbers.push(inodes_of(&volume).number(handle));
+            for (at, inodes) in &places {
+                let number = inodes.remember(7, b"a", handle);
+                assert_eq!(tag(number), Some(*at));
+                assert_eq!(tag(with_tag(number, 9)), Some(9));
+                assert_eq!(with_tag(with_tag(number, 9), *at), number);
+                assert_eq!(inodes.handle(number), Some(handle));
+                numbers.push(number);
+            }
+        }
+        assert!(numbers.iter().all(|number| *number != 0));
+        let count = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
+        let (_, inodes) = &places[0];
+        let known = inodes.known_files();
+        known.iter().for_each(|known| inodes.forget(known.ino, known.lookups));
+        assert!(inodes.is_unknown());
+        let next = Inodes::new(&volume, Numbers::tagged(1));
+        known.iter().for_each(|known| next.know(known));
+        assert!(next.is_root_known() && !next.is_unknown());
+        let other = handle(&volume, 1, 1 << 45 | 72);
+        assert!(known.iter().all(|known| known.ino != next.number(other)));
+    }
+
+    #[test]
     fn numbers_of_a_process_before_are_not_given_to_others() {
         let volume = volume();
-        let (before, after) = (Inodes::new(&volume), Inodes::new(&volume));
+        let (before, after) = (inodes_of(&volume), inodes_of(&volume));
         let misfit = |object: u64| handle(&volume, 0, 1 << 50 | object);
         for object in 0..3 {
             before.remember(ROOT, format!("{object}").as_bytes(), misfit(object));
@@ -790,7 +942,7 @@ mod tests {
     #[test]
     fn files_are_forgotten_when_the_kernel_forgets_them_and_nobody_has_them_open() {
         let volume = volume();
-        let inodes = Inodes::new(&volume);
+        let inodes = inodes_of(&volume);
         let file = handle(&volume, 0, 700);
         let ino = inodes.remember(ROOT, b"a", file);
         assert_eq!(inodes.remember(ROOT, b"b", file), ino);
@@ -810,7 +962,7 @@ mod tests {
     #[test]
     fn names_follow_renames() {
         let volume = volume();
-        let inodes = Inodes::new(&volume);
+        let inodes = inodes_of(&volume);
         let first = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
         let second = inodes.remember(ROOT, b"b", handle(&volume, 0, 701));
         inodes.rename((ROOT, b"a"), (ROOT, b"b"));
@@ -823,7 +975,7 @@ mod tests {
     #[test]
     fn a_file_without_a_name_ends_with_its_last_closing() {
         let volume = volume();
-        let inodes = Inodes::new(&volume);
+        let inodes = inodes_of(&volume);
         let file = handle(&volume, 0, 700);
         let ino = inodes.remember(ROOT, b"a", file);
         assert_eq!(inodes.open_child(ROOT, b"a"), None);
@@ -846,7 +998,7 @@ mod tests {
     /// A file that was opened so, each time around the cache or not.
     fn opened(openings: &[(OpenMode, bool)]) -> (Inodes, u64, Vec<PagesHeld>) {
         let volume = volume();
-        let inodes = Inodes::new(&volume);
+        let inodes = inodes_of(&volume);
         let ino = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
         let open = |(mode, goes_around): &(OpenMode, bool)| {
             let (goes_so, pages) = open_once_more(&inodes, ino, *mode, *goes_around);
@@ -945,7 +1097,7 @@ mod tests {
     #[test]
     fn pages_are_good_while_time_and_length_are_the_same() {
         let volume = volume();
-        let inodes = Inodes::new(&volume);
+        let inodes = inodes_of(&volume);
         let file = handle(&volume, 0, 700);
         let ino = inodes.remember(ROOT, b"a", file);
         assert!(inodes.are_pages_of(ino, at(4, 10), false), "there is none");
@@ -955,7 +1107,7 @@ mod tests {
         assert!(!inodes.are_pages_of(ino, at(6, 11), false));
         inodes.forgot_pages(ino, at(6, 11));
         assert!(inodes.are_pages_of(ino, at(6, 11), true));
-        let taken_over = Inodes::new(&volume);
+        let taken_over = inodes_of(&volume);
         inodes.known_files().iter().for_each(|known| taken_over.know(known));
         assert!(!taken_over.are_pages_of(ino, at(6, 11), true), "any may be left");
     }

@@ -14,6 +14,7 @@ mod dispatch;
 mod error;
 mod files;
 mod filesystem;
+mod forest;
 mod hint_request;
 mod hint_streams;
 mod inodes;
@@ -40,6 +41,7 @@ mod xattrs;
 
 pub use accessed::AccessTimes;
 pub use error::MountError;
+pub use forest::OtherVolumes;
 pub use hint_request::HintRequest;
 pub use mount::{Mount, MountHandle, MountMetrics};
 pub use options::{CachePlace, DataPath, MetricsAddress, MountOptions, UnknownOption};

@@ -11,10 +11,9 @@ use nasd_clerk::Clerk;
 use nasd_fuse::{Connection, Measures, MountFlags, MountRefused, Session};
 use nasd_metrics::Page;
 
-use crate::accessed::Teller;
 use crate::dispatch::Dispatcher;
 use crate::filesystem::{VolumeFilesystem, wanted};
-use crate::names::Forgetting;
+use crate::forest::{Forest, OtherVolumes};
 use crate::presence::Presence;
 use crate::serving::{Ended, Serving};
 use crate::succession::{Estate, Listening};
@@ -45,13 +44,11 @@ const LAST_OPERATIONS: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 pub struct Mount {
-    tree: Arc<Tree>,
-    dispatcher: Arc<Dispatcher>,
+    forest: Arc<Forest>,
     measures: Arc<Measures>,
     handle: MountHandle,
     serving: Option<JoinHandle<()>>,
     listening: Option<Listening>,
-    teller: Teller,
 }
 
 /// Stops a mount from another thread.
@@ -76,7 +73,7 @@ struct Shared {
 /// What a mount has counted since its start, told from another thread.
 #[derive(Clone)]
 pub struct MountMetrics {
-    tree: Arc<Tree>,
+    forest: Arc<Forest>,
     measures: Arc<Measures>,
 }
 
@@ -85,11 +82,15 @@ impl MountMetrics {
     pub fn text(&self) -> String {
         let mut page = Page::default();
         self.measures.put(&mut page);
-        let (files, directories) = (self.tree.files.len(), self.tree.directories.len());
+        let all = self.forest.all();
+        let files: usize = all.iter().map(|branch| branch.tree.files.len()).sum();
+        let directories: usize = all.iter().map(|branch| branch.tree.directories.len()).sum();
         page.single("nasd_mount_open_files", "gauge", "Files that are open.", files);
         let help = "Directories that are open.";
         page.single("nasd_mount_open_directories", "gauge", help, directories);
-        self.tree.clerk.put_metrics(&mut page);
+        let help = "Volumes that are seen at mount points, each counted as often as it is.";
+        page.single("nasd_mount_inner_volumes", "gauge", help, all.len() - 1);
+        self.forest.mounted().tree.clerk.put_metrics(&mut page);
         page.into_text()
     }
 }
@@ -169,12 +170,26 @@ impl MountHandle {
 }
 
 impl Mount {
-    /// Mounts the volume and serves it from threads of its own.
+    /// Mounts the volume and serves it from threads of its own. Other volumes are not seen in it: `ENODEV` is what who walks
+    /// over a mount point gets.
     ///
     /// # Errors
     ///
     /// What is wrong with the mountpoint, or with FUSE on this machine, and what to do about it.
     pub fn start(clerk: Arc<Clerk>, options: MountOptions) -> Result<Self, MountError> {
+        Mount::start_among(clerk, None, options)
+    }
+
+    /// The same for a volume in which others are seen at mount points, by the clerks that `volumes` makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mount::start`].
+    pub fn start_among(
+        clerk: Arc<Clerk>,
+        volumes: Option<Arc<dyn OtherVolumes>>,
+        options: MountOptions,
+    ) -> Result<Self, MountError> {
         let path = mountpoint::prepare(&options.mountpoint)?;
         let flags = mount_flags(&options);
         let connection = nasd_fuse::mount(
@@ -186,8 +201,8 @@ impl Mount {
         )
         .map_err(|refused| explain(&path, refused))?;
         let device = device_of(&path)?;
-        let tree = Arc::new(Tree::new(clerk, &options));
-        let mount = Mount::serve((path, device), tree, connection, &options, || Ok(()))?;
+        let forest = forest_of(clerk, volumes, &options);
+        let mount = Mount::serve((path, device), forest, connection, &options, || Ok(()))?;
         read_ahead::raise(&mount.handle.shared.device);
         Ok(mount)
     }
@@ -199,6 +214,19 @@ impl Mount {
     ///
     /// `NotMounted`, `TakeOver` and `OtherVolume`. The other process goes on then.
     pub fn take_over(clerk: Arc<Clerk>, options: MountOptions) -> Result<Self, MountError> {
+        Mount::take_over_among(clerk, None, options)
+    }
+
+    /// The same for a volume in which others are seen at mount points, by the clerks that `volumes` makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mount::take_over`].
+    pub fn take_over_among(
+        clerk: Arc<Clerk>,
+        volumes: Option<Arc<dyn OtherVolumes>>,
+        options: MountOptions,
+    ) -> Result<Self, MountError> {
         let refused = |error| MountError::TakeOver { path: options.mountpoint.clone(), error };
         let path = mountpoint::absolute(&options.mountpoint).map_err(refused)?;
         let entry = mountinfo::mounted_at(&path).map_err(refused)?;
@@ -206,10 +234,11 @@ impl Mount {
             return Err(MountError::NotMounted { path, instead: String::new() });
         };
         let (stream, connection, state) = succession::succeed(&entry.device).map_err(refused)?;
-        let tree = Arc::new(Tree::new(clerk, &options));
-        tree.import(&state)?;
+        let forest = forest_of(clerk, volumes, &options);
+        forest.mounted().tree.import(&state.mounted)?;
+        forest.import(&state.volumes);
         let place = (path, entry.device);
-        Mount::serve(place, tree, connection, &options, || {
+        Mount::serve(place, forest, connection, &options, || {
             succession::finish(&stream).map_err(refused)
         })
     }
@@ -218,32 +247,24 @@ impl Mount {
     /// sends again what it has asked for already.
     fn serve(
         (path, device): (PathBuf, String),
-        tree: Arc<Tree>,
+        forest: Arc<Forest>,
         connection: Connection,
         options: &MountOptions,
         begun: impl FnOnce() -> Result<(), MountError>,
     ) -> Result<Self, MountError> {
-        let inline = options.inline_threads();
         // One more than may be busy: it listens.
-        let threads = inline + 1;
-        let dispatcher = Arc::new(Dispatcher::new(inline));
-        let filesystem =
-            Arc::new(VolumeFilesystem::new(Arc::clone(&tree), Arc::clone(&dispatcher)));
+        let threads = options.inline_threads() + 1;
+        let filesystem = Arc::new(VolumeFilesystem::new(Arc::clone(&forest)));
         begun()?;
         succession::resend(&connection);
         let measures = Arc::new(Measures::default());
         let session =
             Session::start_counting(connection, Arc::clone(&filesystem), threads, &measures)
                 .map_err(MountError::Serve)?;
-        if let Some(notifier) = session.handle().notifier() {
-            // It is set once, here.
-            let _ = tree.notifier.set(notifier);
-        }
-        Forgetting::start(&tree).map_err(MountError::Serve)?;
+        forest.start(session.handle().notifier()).map_err(MountError::Serve)?;
         let serving = Arc::new(Serving::new(session));
         let estate = Estate {
-            tree: Arc::clone(&tree),
-            dispatcher: Arc::clone(&dispatcher),
+            forest: Arc::clone(&forest),
             filesystem,
             serving: Arc::clone(&serving),
             threads,
@@ -259,17 +280,14 @@ impl Mount {
             handed_over: AtomicBool::new(false),
             presence: Mutex::new(presence),
         });
-        let teller = Teller::start(&tree).map_err(MountError::Serve)?;
         let waiting = wait_for_end(serving, &shared).map_err(MountError::Serve)?;
         tracing::info!(path = %shared.path.display(), threads, "mounted");
         Ok(Mount {
-            tree,
-            dispatcher,
+            forest,
             measures,
             handle: MountHandle { shared },
             serving: Some(waiting),
             listening,
-            teller,
         })
     }
 
@@ -285,7 +303,7 @@ impl Mount {
 
     /// Tells what the mount has counted since its start.
     pub fn metrics(&self) -> MountMetrics {
-        MountMetrics { tree: Arc::clone(&self.tree), measures: Arc::clone(&self.measures) }
+        MountMetrics { forest: Arc::clone(&self.forest), measures: Arc::clone(&self.measures) }
     }
 
     /// Returns when the volume is not mounted any more, by whomever, and everything that was
@@ -324,12 +342,11 @@ impl Mount {
 
     fn finish(&mut self) -> Result<(), MountError> {
         self.listening = None;
-        self.dispatcher.close(Instant::now() + LAST_OPERATIONS);
-        self.teller.end();
+        self.forest.settle(Instant::now() + LAST_OPERATIONS);
         let drained = if self.handle.shared.handed_over.load(Ordering::Acquire) {
-            self.tree.leave()
+            self.forest.leave()
         } else {
-            self.tree.drain()
+            self.forest.drain()
         };
         self.handle.shared.absent();
         if let Some(serving) = self.serving.take()
@@ -356,6 +373,15 @@ impl Drop for Mount {
             tracing::error!(%error, "unmounting");
         }
     }
+}
+
+fn forest_of(
+    clerk: Arc<Clerk>,
+    volumes: Option<Arc<dyn OtherVolumes>>,
+    options: &MountOptions,
+) -> Arc<Forest> {
+    let tree = Tree::new(clerk, options);
+    Arc::new(Forest::new(tree, Dispatcher::new(options.inline_threads()), options, volumes))
 }
 
 fn mount_flags(options: &MountOptions) -> MountFlags {

@@ -18,7 +18,7 @@ use nasd_clerk::{Belief, FileAttributes, FileHandle, NameWatcher};
 use nasd_fuse::{Attributes, Entry};
 
 use crate::attributes::to_kernel;
-use crate::tree::Tree;
+use crate::tree::{MountPoint, Tree};
 
 /// How long the kernel may believe what a name leads to.
 pub(crate) const NAME_TTL: Duration = Duration::from_millis(300);
@@ -61,9 +61,7 @@ impl Told {
     }
 
     fn entry(&self, tree: &Tree) -> Entry {
-        let is_believed = self.noted.elapsed() < ON_ITS_WAY
-            && self.belief.is_some_and(|belief| tree.clerk.is_believed(&belief));
-        let name_valid = if is_believed { tree.names_valid() } else { Duration::ZERO };
+        let name_valid = tree.name_valid(self.noted, self.belief.as_ref());
         // When callbacks on it are broken the kernel can only be told of files that it knows.
         let is_unknown = self.is_new && tree.clerk.has_callbacks();
         let attributes_valid =
@@ -73,9 +71,20 @@ impl Told {
             generation: 0,
             name_valid,
             attributes_valid: attributes_valid.saturating_sub(self.age),
-            attributes: self.attributes,
+            attributes: tree.as_shown(self.attributes),
         }
     }
+}
+
+/// Tells the kernel of the root of a volume by the name of a mount point in another one.
+pub(crate) fn tell_mounted(
+    (outer, point): (&Tree, &MountPoint),
+    (inner, root): (&Tree, &Told),
+    tell: impl FnOnce(Entry),
+) {
+    let _passing = (outer.gate.pass(), inner.gate.pass());
+    let name_valid = outer.name_valid(point.noted, point.belief.as_ref());
+    tell(Entry { name_valid, ..root.entry(inner) });
 }
 
 /// Held by whoever tells the kernel of names, from the moment when he looks whether they may be believed until
@@ -105,6 +114,13 @@ impl Tree {
     pub(crate) fn tell_names(&self, tell: impl FnOnce(&dyn Fn(&Told) -> Entry)) {
         let _passing = self.gate.pass();
         tell(&|told| told.entry(self));
+    }
+
+    /// How long the kernel may believe a name.
+    fn name_valid(&self, noted: Instant, belief: Option<&Belief>) -> Duration {
+        let is_believed = noted.elapsed() < ON_ITS_WAY
+            && belief.is_some_and(|belief| self.clerk.is_believed(belief));
+        if is_believed { self.names_valid() } else { Duration::ZERO }
     }
 
     /// How long the kernel may believe names that are believed.

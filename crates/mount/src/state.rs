@@ -1,12 +1,12 @@
 //! What one process of a mount tells the next one when it hands the mount over: the files that the
 //! kernel knows, and those that are open. In XDR, behind a version.
 
-use nasd_clerk::{Caller, FileHandle, OpenMode};
+use nasd_clerk::{Caller, FileHandle, Name, OpenMode};
 use nasd_types::{DriveId, ObjectId, PartitionId};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
 /// Of this layout.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Longest lists: the kernel knows no more files than fit into memory.
 const MANY: usize = 1 << 28;
@@ -56,9 +56,34 @@ pub(crate) struct KnownListing {
     pub(crate) gid: u32,
 }
 
+/// A volume that is seen at a mount point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownVolume {
+    /// What its files' numbers begin with.
+    pub(crate) tag: u16,
+    /// The number, as it is shown, of the directory above it.
+    pub(crate) above: u64,
+    /// How many mount points are above it.
+    pub(crate) depth: u32,
+    /// The tag of the volume that has the mount point, 0 for the mounted one, and the mount point's handle.
+    pub(crate) place: (u16, FileHandle),
+    /// The volume's name.
+    pub(crate) name: Name,
+    /// Something else is seen there now.
+    pub(crate) is_over: bool,
+    pub(crate) state: VolumeState,
+}
+
 /// Everything that goes over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountState {
+    pub(crate) mounted: VolumeState,
+    pub(crate) volumes: Vec<KnownVolume>,
+}
+
+/// What goes over of one volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VolumeState {
     /// The volume's root, so that no other volume is served in its place.
     pub(crate) root: Option<FileHandle>,
     pub(crate) files: Vec<KnownFile>,
@@ -105,6 +130,39 @@ fn get_caller(input: &mut Decoder<'_>) -> Result<Caller, XdrError> {
 impl XdrEncode for MountState {
     fn encode(&self, out: &mut Encoder) {
         out.u32(VERSION);
+        self.mounted.encode(out);
+        out.array_with(&self.volumes, |out, volume| {
+            out.u32(volume.tag.into());
+            out.u64(volume.above);
+            out.u32(volume.depth);
+            out.u32(volume.place.0.into());
+            put_handle(out, volume.place.1);
+            out.opaque(volume.name.as_bytes());
+            out.bool(volume.is_over);
+            volume.state.encode(out);
+        });
+    }
+}
+
+/// A tag, and the index of a place.
+fn get_tag(input: &mut Decoder<'_>) -> Result<u16, XdrError> {
+    let value = input.u32()?;
+    let unknown = nasd_xdr::UnknownValue { enumeration: "tag", value };
+    u16::try_from(value).map_err(|_| unknown.into())
+}
+
+fn get_volume(input: &mut Decoder<'_>) -> Result<KnownVolume, XdrError> {
+    let (tag, above, depth) = (get_tag(input)?, input.u64()?, input.u32()?);
+    let place = (get_tag(input)?, get_handle(input)?);
+    let name = input.opaque(nasd_types::limits::MAX_NAME_BYTES)?;
+    let unknown = nasd_xdr::UnknownValue { enumeration: "volume", value: 0 };
+    let name = Name::new(name).map_err(|_| unknown)?;
+    let (is_over, state) = (input.bool()?, VolumeState::decode(input)?);
+    Ok(KnownVolume { tag, above, depth, place, name, is_over, state })
+}
+
+impl XdrEncode for VolumeState {
+    fn encode(&self, out: &mut Encoder) {
         out.optional_with(self.root, put_handle);
         out.array_with(&self.files, |out, file| {
             out.u64(file.ino);
@@ -162,7 +220,14 @@ impl XdrDecode for MountState {
             let unknown = nasd_xdr::UnknownValue { enumeration: "MountState", value: version };
             return Err(unknown.into());
         }
-        Ok(MountState {
+        let mounted = VolumeState::decode(input)?;
+        Ok(MountState { mounted, volumes: input.array_with(MANY, get_volume)? })
+    }
+}
+
+impl XdrDecode for VolumeState {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(VolumeState {
             root: input.optional_with(get_handle)?,
             files: input.array_with(MANY, get_file)?,
             openings: input.array_with(MANY, get_opening)?,
@@ -196,13 +261,23 @@ mod tests {
         };
         let opening =
             KnownOpening { number: 9, ino: 70, caller, read: true, write: false, direct: true };
-        let state = MountState {
+        let mounted = VolumeState {
             root: Some(handle(65)),
             files: vec![file.clone(), KnownFile { names: vec![], nameless: false, ..file }],
             openings: vec![opening],
             listings: vec![KnownListing { number: 2, ino: 1, uid: 0, gid: 0 }],
             kept: vec![handle(70)],
         };
+        let volume = KnownVolume {
+            tag: 3,
+            above: 65,
+            depth: 1,
+            place: (0, handle(77)),
+            name: Name::new("other").unwrap(),
+            is_over: false,
+            state: VolumeState { root: Some(handle(66)), ..VolumeState::default() },
+        };
+        let state = MountState { mounted, volumes: vec![volume] };
         let bytes = state.to_bytes();
         assert_eq!(MountState::from_bytes(&bytes).unwrap(), state);
         for length in 0..bytes.len() {

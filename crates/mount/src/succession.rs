@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 
 use nasd_fuse::{Connection, Measures, Session, handover};
 
-use crate::dispatch::Dispatcher;
 use crate::filesystem::VolumeFilesystem;
+use crate::forest::Forest;
 use crate::serving::Serving;
 use crate::state::MountState;
-use crate::tree::Tree;
 
 /// What a successor says first, and last.
 const ASK: u8 = b'?';
@@ -68,8 +67,7 @@ impl Drop for Listening {
 /// What a process gives to its successor.
 #[derive(Clone)]
 pub(crate) struct Estate {
-    pub(crate) tree: Arc<Tree>,
-    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) forest: Arc<Forest>,
     pub(crate) filesystem: Arc<VolumeFilesystem>,
     pub(crate) serving: Arc<Serving>,
     pub(crate) threads: usize,
@@ -122,12 +120,12 @@ impl Estate {
     }
 
     fn give_stopped(&self, stream: &UnixStream, connection: &Connection) -> io::Result<()> {
-        self.dispatcher.close(Instant::now() + REQUESTS);
+        self.forest.pause(Instant::now() + REQUESTS);
         self.flush()?;
-        if self.tree.has_locks() {
+        if self.forest.has_locks() {
             return Err(io::Error::other("a program has a lock, which would be lost"));
         }
-        handover::give(stream, connection, &self.tree.export().to_bytes())?;
+        handover::give(stream, connection, &self.forest.export().to_bytes())?;
         let mut word = [0];
         (&*stream).read_exact(&mut word)?;
         if word == [DONE] { Ok(()) } else { Err(io::Error::other("the successor failed")) }
@@ -136,11 +134,11 @@ impl Estate {
     /// The successor knows nothing of what was written and is not with the drives.
     fn flush(&self) -> io::Result<()> {
         let (tell, told) = mpsc::channel();
-        let clerk = Arc::clone(&self.tree.clerk);
+        let forest = Arc::clone(&self.forest);
         // A thread of its own, because a drive that is away may hold it up for long.
         thread::Builder::new().name("nasd-flush-all".into()).spawn(move || {
             // Nobody waits for an answer that comes too late. Failures are kept for those who wrote.
-            let _ = tell.send(clerk.sync_all());
+            let _ = tell.send(forest.sync_all());
         })?;
         match told.recv_timeout(FLUSH) {
             Ok(Ok(())) => Ok(()),

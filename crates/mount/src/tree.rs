@@ -2,12 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_clerk::{
-    Caller, Clerk, ClerkError, Device, Entry, FileAttributes, FileHandle, FileType, ManagerStatus,
-    Name, NewMode, RenameFlags,
+    Belief, Caller, Clerk, ClerkError, Device, Entry, FileAttributes, FileHandle, FileType,
+    ManagerStatus, Name, NewMode, RenameFlags,
 };
 use nasd_fuse::{Attributes, Errno, Notifier};
 
@@ -17,10 +18,10 @@ use crate::callers::{Callers, Who};
 use crate::directories::OpenDirectory;
 use crate::dispatch::Lane;
 use crate::files::OpenedFile;
-use crate::inodes::{Inodes, version};
+use crate::inodes::{Inodes, Numbers, version, with_tag};
 use crate::lookers::Lookers;
 use crate::names::{Gate, Told};
-use crate::state::MountState;
+use crate::state::VolumeState;
 use crate::table::Table;
 use crate::{DataPath, MountError, MountOptions};
 
@@ -45,6 +46,39 @@ pub(crate) struct Tree {
     pub(crate) notifier: OnceLock<Notifier>,
     /// Whether the kernel knows of epochs of names, once it was asked.
     pub(crate) epochs: OnceLock<bool>,
+    /// Whether the kernel looks at attributes before it believes what it has: as the mounted volume needs it.
+    pub(crate) kernel_looks: bool,
+    /// As which numbers programs are shown those of files.
+    shown: Shown,
+    /// Of a volume that is seen at a mount point: the number, as it is shown, of the directory that has it.
+    above: AtomicU64,
+}
+
+/// As which numbers programs are shown those that the kernel has for files.
+pub(crate) enum Shown {
+    /// The same.
+    Same,
+    /// With this tag, which is the volume's wherever it is seen.
+    Tagged(u16),
+    /// As those of the mounted volume, which is seen once more.
+    Mounted(Arc<Tree>),
+}
+
+/// What a name leads to.
+pub(crate) enum Found {
+    /// A file of the volume.
+    File(Told),
+    /// The root of another volume.
+    MountPoint(MountPoint),
+}
+
+/// A name at which another volume is seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MountPoint {
+    pub(crate) handle: FileHandle,
+    /// By what the name may be believed, if it may be, and since when it is noted that the kernel knows it.
+    pub(crate) belief: Option<Belief>,
+    pub(crate) noted: Instant,
 }
 
 /// Room in the volume, in blocks of `block_bytes`.
@@ -87,16 +121,33 @@ fn device_of(special: FileType, number: u32) -> Device {
 }
 
 impl Tree {
+    /// The mounted volume.
     pub(crate) fn new(clerk: Arc<Clerk>, options: &MountOptions) -> Self {
-        let inodes = Inodes::new(&clerk.volume());
+        let kernel_looks = clerk.has_callbacks();
+        Tree::with(clerk, options, kernel_looks, (Numbers::MOUNTED, Shown::Same))
+    }
+
+    /// A volume that is seen at a mount point, of a mount whose kernel looks at attributes before it believes what it has, or does not.
+    pub(crate) fn with(
+        clerk: Arc<Clerk>,
+        options: &MountOptions,
+        kernel_looks: bool,
+        (numbers, shown): (Numbers, Shown),
+    ) -> Self {
+        let inodes = Inodes::new(&clerk.volume(), numbers);
+        // Else the kernel would show what it has of files that others have stored.
+        let goes_around = clerk.has_callbacks() && !kernel_looks;
         Tree {
+            kernel_looks,
+            shown,
+            above: AtomicU64::new(0),
             clerk,
             inodes,
             callers: Callers::default(),
             root: Arc::new(Caller::default()),
             files: Table::default(),
             directories: Table::default(),
-            data_path: options.data_path,
+            data_path: if goes_around { DataPath::Direct } else { options.data_path },
             accesses: Arc::new(Accesses::new(options.access_times)),
             lookers: Lookers::default(),
             gate: Gate::default(),
@@ -138,6 +189,43 @@ impl Tree {
             self.inodes.learn_drives(&volume);
         }
         self.inodes.number(handle)
+    }
+
+    /// The number that programs are shown of a file.
+    pub(crate) fn shown(&self, ino: u64) -> u64 {
+        match &self.shown {
+            Shown::Same => ino,
+            Shown::Tagged(tag) => with_tag(ino, *tag),
+            Shown::Mounted(mounted) => {
+                self.inodes.handle(ino).map_or(ino, |handle| mounted.inodes.number(handle))
+            }
+        }
+    }
+
+    /// The same, whether the kernel knows the file or not.
+    pub(crate) fn shown_of(&self, handle: FileHandle) -> u64 {
+        match &self.shown {
+            Shown::Mounted(mounted) => mounted.inodes.number(handle),
+            _ => self.shown(self.inodes.number(handle)),
+        }
+    }
+
+    /// The number that programs are shown of the directory above another.
+    pub(crate) fn shown_above(&self, ino: u64) -> u64 {
+        match self.above.load(Ordering::Relaxed) {
+            above if above != 0 && ino == self.inodes.root_number() => above,
+            _ => self.shown(self.inodes.parent(ino)),
+        }
+    }
+
+    /// The volume is seen in a directory with this number.
+    pub(crate) fn set_above(&self, shown: u64) {
+        self.above.store(shown, Ordering::Relaxed);
+    }
+
+    /// The same attributes with the number that programs are shown.
+    pub(crate) fn as_shown(&self, attributes: Attributes) -> Attributes {
+        Attributes { node: self.shown(attributes.node), ..attributes }
     }
 
     /// Attributes for the kernel.
@@ -191,14 +279,19 @@ impl Tree {
         who: Who,
         parent: u64,
         name: &OsStr,
-    ) -> Result<Option<Told>, Errno> {
+    ) -> Result<Option<Found>, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         match self.clerk.lookup(&caller, dir, &name) {
+            Ok(Entry { handle, attributes, belief, .. })
+                if attributes.file_type == FileType::MountPoint =>
+            {
+                Ok(Some(Found::MountPoint(MountPoint { handle, belief, noted: Instant::now() })))
+            }
             Ok(entry) => {
                 if entry.attributes.file_type != FileType::Directory {
                     self.lookers.looks(parent);
                 }
-                self.enter(&caller, parent, &name, &entry).map(Some)
+                self.enter(&caller, parent, &name, &entry).map(|told| Some(Found::File(told)))
             }
             Err(ClerkError::Manager(ManagerStatus::NotFound)) => {
                 self.inodes.forget_name(parent, name.as_bytes());
@@ -337,10 +430,14 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory. Mount points are removed by nobody who takes them for directories.
     pub(crate) fn rmdir(&self, who: Who, parent: u64, name: &OsStr) -> Result<(), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
-        self.clerk.rmdir(&caller, dir, &name).map_err(|error| errno(&error))?;
+        let is_mount_point = || self.inodes.is_mount_point(parent, name.as_bytes());
+        self.clerk.rmdir(&caller, dir, &name).map_err(|error| match errno(&error) {
+            Errno::ENOTDIR if is_mount_point() => Errno::EBUSY,
+            errno => errno,
+        })?;
         self.inodes.forget_name(parent, name.as_bytes());
         Ok(())
     }
@@ -396,8 +493,8 @@ impl Tree {
     }
 
     /// What the process that takes the mount over has to know.
-    pub(crate) fn export(&self) -> MountState {
-        MountState {
+    pub(crate) fn export(&self) -> VolumeState {
+        VolumeState {
             root: Some(self.clerk.root()),
             files: self.inodes.known_files(),
             openings: self.known_openings(),
@@ -408,10 +505,16 @@ impl Tree {
 
     /// Takes over from the process before. What can't be opened again stays unknown, and its users
     /// get errors.
-    pub(crate) fn import(&self, state: &MountState) -> Result<(), MountError> {
+    pub(crate) fn import(&self, state: &VolumeState) -> Result<(), MountError> {
         if state.root != Some(self.clerk.root()) {
             return Err(MountError::OtherVolume);
         }
+        self.take_over(state);
+        Ok(())
+    }
+
+    /// The same, of this volume for certain.
+    pub(crate) fn take_over(&self, state: &VolumeState) {
         state.files.iter().for_each(|file| self.inodes.know(file));
         for opening in &state.openings {
             if let Err(error) = self.reopen(opening) {
@@ -420,7 +523,6 @@ impl Tree {
         }
         state.listings.iter().for_each(|listing| self.reopen_directory(*listing));
         self.claim_nameless(&state.kept);
-        Ok(())
     }
 
     /// Another process serves the mount: nothing but this one's memory is given up.

@@ -5,8 +5,8 @@
 mod support;
 
 use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use support::lines::{Mounted, ask, done, facts};
 use support::workers::{Gone, wait_for_state};
 use support::{CellOptions, TestCell, noise, text, wait_until};
@@ -315,5 +315,184 @@ fn what_an_interrupted_command_has_left_can_be_removed() {
     assert!(!fs::read_to_string(&path).unwrap().contains("half"));
     done(&cell, "volume create half");
     assert_eq!(done(&cell, "ls half:/"), "");
+    cell.stop();
+}
+
+/// Room and free room of the volume that a path is in, in bytes.
+fn room(path: &Path) -> (u64, u64) {
+    let told = rustix::fs::statvfs(path).unwrap();
+    (told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize)
+}
+
+fn errno<T: std::fmt::Debug>(outcome: std::io::Result<T>) -> i32 {
+    outcome.unwrap_err().raw_os_error().unwrap()
+}
+
+/// A cell in whose first volume one with callbacks is seen, and in that one another without.
+fn nested() -> TestCell {
+    let cell = cell();
+    done(&cell, "volume create users --personality afs --quota 8M");
+    done(&cell, "volume create scratch --quota 32M");
+    assert_eq!(
+        done(&cell, "volume attach main:/users users"),
+        "main:/users leads to volume users\n"
+    );
+    done(&cell, "volume attach main:/users/scratch scratch");
+    cell
+}
+
+#[test]
+fn volumes_are_seen_in_others_with_their_own_rules_and_room() {
+    let mut cell = nested();
+    let (users, scratch) = (cell.path("users"), cell.path("users/scratch"));
+    fs::write(users.join("file"), "of users").unwrap();
+    write(scratch.join("file"), 1, 1 << 20).unwrap();
+    assert_eq!(room(&users).0, 8 << 20);
+    assert_eq!(room(&users), room(&users.join("file")));
+    assert!(room(&scratch).0 == 32 << 20 && room(&cell.path(".")).0 > 64 << 20);
+    let full = write(users.join("full"), 2, 9 << 20).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    fs::remove_file(users.join("full")).unwrap();
+    write(scratch.join("more"), 2, 9 << 20).unwrap();
+    assert_eq!(errno(fs::rename(users.join("file"), cell.path("file"))), libc::EXDEV);
+    assert_eq!(errno(fs::hard_link(users.join("file"), scratch.join("link"))), libc::EXDEV);
+    assert_eq!(errno(fs::remove_dir(&users)), libc::EBUSY);
+
+    // With callbacks, stores are seen at once, also by who has the file open, whatever it is seen in.
+    let at = mounted(&cell, "users");
+    let mut reader = fs::File::open(users.join("file")).unwrap();
+    for round in 10..40 {
+        let (writer, other) = if round % 2 == 0 { (&users, &at.0) } else { (&at.0, &users) };
+        fs::write(writer.join("file"), format!("round {round}")).unwrap();
+        assert_eq!(fs::read_to_string(other.join("file")).unwrap(), format!("round {round}"));
+        let mut text = String::new();
+        reader.seek(SeekFrom::Start(0)).unwrap();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, format!("round {round}"));
+        let name = format!("name-{round}");
+        fs::create_dir(writer.join(&name)).unwrap();
+        assert!(other.join(&name).exists());
+        fs::remove_dir(other.join(&name)).unwrap();
+        assert!(!writer.join(&name).exists());
+        let names = |at: &Path| fs::read_dir(at).unwrap().count();
+        assert_eq!((names(writer), names(other)), (2, 2));
+    }
+    // The reverse: one without callbacks in one with.
+    write(at.join("scratch/via"), 3, 300_000).unwrap();
+    assert!(fs::read(scratch.join("via")).unwrap() == noise(3, 300_000));
+    assert_eq!(room(&at.join("scratch")), room(&scratch));
+    // Nobody forgets that when the file manager is another one, or the cell was stopped.
+    cell.kill_and_await("manager");
+    assert_eq!(fs::read_to_string(users.join("file")).unwrap(), "round 39");
+    drop(reader);
+    unmounted(&cell, at);
+    cell.stop();
+    cell.restart();
+    assert_eq!(fs::read_to_string(cell.path("users/file")).unwrap(), "round 39");
+    assert!(fs::read(scratch.join("file")).unwrap() == noise(1, 1 << 20));
+    assert!(done(&cell, "fsck main").contains("nothing is wrong"));
+    cell.stop();
+}
+
+#[test]
+fn commands_follow_mount_points_and_make_and_remove_them() {
+    let mut cell = nested();
+    fs::write(cell.path("plain"), "x").unwrap();
+    let unknown = refused(&cell, "volume attach main:/nothing nothing");
+    assert!(unknown.contains("no volume `nothing`"), "{unknown}");
+    for taken in ["main:/plain", "main:/users"] {
+        let text = refused(&cell, &format!("volume attach {taken} scratch"));
+        assert!(text.contains("is there already"), "{text}");
+    }
+    let file = refused(&cell, "volume detach main:/plain");
+    assert!(file.contains("no mount point") && file.contains("nasd rm"), "{file}");
+    assert_eq!(fs::read_to_string(cell.path("plain")).unwrap(), "x");
+    refused(&cell, "volume detach main:/nothing");
+
+    let local = cell.directory.path().join("local");
+    fs::create_dir(&local).unwrap();
+    fs::write(local.join("f"), "from here").unwrap();
+    done(&cell, &format!("cp -r {} main:/users/scratch/", local.display()));
+    assert_eq!(
+        done(&cell, "cat main:/users/scratch/local/f scratch:/local/f"),
+        "from here".repeat(2)
+    );
+    assert_eq!(done(&cell, "ls main:/users/scratch"), "local/\n");
+    done(&cell, "mkdir -p main:/users/scratch/a/b");
+    assert_eq!(done(&cell, "ls scratch:/a"), "b/\n");
+    assert_eq!(done(&cell, "ls main:/users/../"), "plain\nusers#\n");
+    assert!(done(&cell, "ls -l main:/").contains("users# -> users:/"));
+    let told = facts(&cell, "stat main:/users");
+    assert_eq!((&told["type"], &told["volume"]), (&"mount point".into(), &"users".into()));
+    assert_eq!(facts(&cell, "stat users:/")["type"], "directory");
+    let out = cell.directory.path().join("out");
+    let said = cell.nasd(&["cp", "-r", "main:/", out.to_str().unwrap()]);
+    assert!(said.status.success() && text(&said).contains("mount points"), "{}", text(&said));
+    assert!(out.join("plain").exists() && !out.join("users").exists());
+    // Those that don't follow them say what to say instead.
+    let far = refused(&cell, "grep from main:/users/scratch/local/f");
+    assert!(far.contains("say scratch:/local/f") || far.contains("say users:/scratch"), "{far}");
+
+    // Of a tree that is removed by a command, nothing goes of what is seen in it.
+    done(&cell, "mkdir main:/tree");
+    done(&cell, "volume attach main:/tree/users users");
+    done(&cell, "rm -r --yes main:/tree");
+    assert!(refused(&cell, "stat main:/tree").contains("no file of this name"));
+    assert_eq!(done(&cell, "ls users:/"), "scratch#\n");
+    assert!(done(&cell, "volume detach main:/users").contains("the volume is as it was"));
+    assert_eq!(done(&cell, "cat scratch:/local/f"), "from here");
+    wait_until("it is gone", || !cell.path("users").exists());
+    cell.stop();
+}
+
+#[test]
+fn a_volume_that_is_removed_where_it_is_seen_fails_there_alone() {
+    let mut cell = nested();
+    let (users, scratch) = (cell.path("users"), cell.path("users/scratch"));
+    fs::write(users.join("file"), "stays").unwrap();
+    let mut open = fs::File::create(scratch.join("file")).unwrap();
+    open.write_all(b"lost").unwrap();
+    open.sync_all().unwrap();
+    done(&cell, "volume remove scratch --with-files --yes");
+    let gone = |error: i32| matches!(error, libc::ENODEV | libc::ESTALE | libc::EIO);
+    wait_until("it is gone", || match fs::read_dir(&scratch) {
+        Ok(_) => false,
+        refused => gone(errno(refused)),
+    });
+    assert!(gone(errno(fs::read(scratch.join("file")))));
+    assert_eq!(fs::read_to_string(users.join("file")).unwrap(), "stays");
+    assert!(refused(&cell, "ls main:/users/scratch").contains("no volume `scratch`"));
+    assert_eq!(facts(&cell, "stat main:/users/scratch")["volume"], "scratch");
+    // One that is made anew is another one, and is seen there.
+    done(&cell, "volume create scratch");
+    wait_until("another is seen", || fs::read_dir(&scratch).is_ok_and(|names| names.count() == 0));
+    fs::write(scratch.join("new"), "new").unwrap();
+    assert_eq!(done(&cell, "cat scratch:/new"), "new");
+    drop(open);
+    cell.stop();
+}
+
+#[test]
+fn the_next_process_of_a_mount_has_the_volumes_that_are_seen_in_it() {
+    let mut cell = nested();
+    let at = mounted(&cell, "main");
+    let deep = at.join("users/scratch");
+    let mut files = [at.join("users/file"), deep.join("file")].map(|path| {
+        let mut file = fs::File::options().create(true).append(true).read(true).open(path).unwrap();
+        file.write_all(b"before").unwrap();
+        file
+    });
+    done(&cell, &format!("mount {} --takeover --detach", at.0.display()));
+    for file in &mut files {
+        file.write_all(b" and after").unwrap();
+        file.sync_all().unwrap();
+        let mut text = String::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "before and after");
+    }
+    drop(files);
+    assert_eq!(done(&cell, "cat users:/file scratch:/file"), "before and after".repeat(2));
+    unmounted(&cell, at);
     cell.stop();
 }

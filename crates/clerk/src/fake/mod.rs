@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use nasd_bulk_service::client::Way;
 use nasd_client::interrupt;
-use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, PartitionId, Timestamp};
 
 pub use drive::{Counters, FakeDrive};
 
@@ -43,6 +43,7 @@ pub type Extends = Arc<
 
 /// The whole cell: the file manager, and its drives.
 pub struct FakeCell {
+    partition: PartitionId,
     drives: Vec<FakeDrive>,
     tree: Mutex<Tree>,
     sessions: FakeSessions,
@@ -66,9 +67,15 @@ impl FakeCell {
     /// A cell of `drives` drives and an empty root, owned by root with mode 0777. Calls wait for
     /// what is away up to `deadline`.
     pub fn new(drives: usize, deadline: Duration) -> Arc<Self> {
+        FakeCell::with_partition(drives, deadline, PartitionId(1))
+    }
+
+    /// The same, whose volume has that partition on each drive: like another volume of a cell.
+    pub fn with_partition(drives: usize, deadline: Duration, partition: PartitionId) -> Arc<Self> {
         let drives: Vec<FakeDrive> = (0..drives).map(|_| FakeDrive::new(deadline)).collect();
         let cell = FakeCell {
             drives,
+            partition,
             tree: Mutex::default(),
             sessions: FakeSessions::default(),
             deadline,

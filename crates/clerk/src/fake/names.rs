@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 use nasd_capability::{Capability, SecretKey};
-use nasd_types::{
-    AuditId, ByteRange, CellId, DriveId, PartitionId, Personality, Protection, Rights, Timestamp,
-};
+use nasd_types::{AuditId, ByteRange, CellId, DriveId, Personality, Protection, Rights, Timestamp};
 
 use super::drive::now;
 use super::{FIRST_DRIVE, FakeCell};
@@ -19,7 +17,6 @@ use crate::wire::{
     SpaceInformation, Volume, Writable, XattrFlags,
 };
 
-const PARTITION: PartitionId = PartitionId(1);
 const READ: u32 = 4;
 const WRITE: u32 = 2;
 const SEARCH: u32 = 1;
@@ -179,7 +176,7 @@ impl FakeCell {
             revision: 0,
             extended: BTreeMap::new(),
         };
-        Ok((FileHandle { drive, partition: PARTITION, object }, node))
+        Ok((FileHandle { drive, partition: self.partition, object }, node))
     }
 
     /// The whole answer about a file, with a new capability.
@@ -445,6 +442,19 @@ impl Names for FakeCell {
         self.change_names()?;
         let handle = self.make(caller, dir, name, FileType::Symlink, 0o777)?;
         self.find(handle.drive)?.fill(handle.object, target).ok_or_else(away)?;
+        self.answer(&self.tree(), caller, handle).map(Changed::alone)
+    }
+
+    fn mkmount(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        volume: &Name,
+    ) -> Result<Changed<File>, ClerkError> {
+        self.change_names()?;
+        let handle = self.make(caller, dir, name, FileType::MountPoint, 0o777)?;
+        self.find(handle.drive)?.fill(handle.object, volume.as_bytes()).ok_or_else(away)?;
         self.answer(&self.tree(), caller, handle).map(Changed::alone)
     }
 

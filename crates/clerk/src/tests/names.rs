@@ -111,3 +111,28 @@ fn of_a_directory_only_the_manager_is_asked() {
     clerk.getattr_now(&root(), file).unwrap();
     assert_eq!(cell.drive(0).counters.getattrs.load(Ordering::Relaxed), 1, "of a file, the drive");
 }
+
+#[test]
+fn paths_over_mount_points_tell_where_they_go_on() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let caller = root();
+    let dir = clerk.mkdir(&caller, clerk.root(), &name("dir"), 0o755).unwrap();
+    let point = clerk.mkmount(&caller, dir.handle, &name("there"), &name("other")).unwrap();
+    clerk.symlink(&caller, clerk.root(), &name("way"), b"dir/there/a").unwrap();
+    assert_eq!(clerk.mounted_volume(&user(9), point.handle), Ok(name("other")));
+    let resolve = |path: &str| clerk.resolve(&caller, path.as_bytes(), true);
+    assert_eq!(resolve("dir/there/").unwrap().handle, point.handle, "the mount point itself");
+    assert_eq!(resolve("dir/there/..").unwrap().handle, dir.handle);
+    assert_eq!(resolve("dir/there/../there").unwrap().handle, point.handle);
+    for (path, rest) in [("dir/there/x", "x"), ("/dir/there//x/../y", "x/../y"), ("way/b", "a/b")] {
+        let expected = ClerkError::OtherVolume { volume: name("other"), path: rest.into() };
+        assert_eq!(resolve(path), Err(expected), "{path}");
+    }
+    assert!(clerk.mounted_volume(&caller, dir.handle).is_err());
+    assert!(clerk.readlink(&caller, point.handle).is_err(), "it is no symbolic link");
+    let opened = clerk.open(&caller, point.handle, OpenMode::READ).map(drop);
+    assert_eq!(opened, Err(ClerkError::Manager(ManagerStatus::IsDirectory)));
+    // Of a tree that is removed, it goes, and what is seen there stays.
+    assert_eq!(clerk.remove_tree(&caller, clerk.root(), &name("dir")), Ok(2));
+}

@@ -6,12 +6,13 @@ use nasd_protocol::manager::{
     CellStatus, Changed, Commit, Create, CreateFileArguments, DirectoryPage, Enroll,
     EnrollArguments, Enrolled, File, FileHandle, FilePage, Getattr, Link, LinkArguments, Lookup,
     LookupArguments, Member, MemberArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments,
-    Name, NewMode, Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes,
-    Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairArguments, Revoke,
-    Rmdir, RmdirArguments, Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
-    Setattr, Space, SpaceInformation, Statistics, StatisticsOperation, StatusOperation, Symlink,
-    SymlinkArguments, Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Volume, VolumeList,
-    VolumeOperation, VolumePartList, VolumeParts, Volumes,
+    Mkmount, MkmountArguments, Name, NewMode, Readdir, ReaddirArguments, Readdirplus, Reload,
+    ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
+    Repair, RepairArguments, Revoke, Rmdir, RmdirArguments, Rotate, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, Statistics,
+    StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, Tmpfile, TmpfileArguments,
+    Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts,
+    Volumes,
 };
 
 use super::{Caller, ManagerClient};
@@ -93,6 +94,18 @@ impl ManagerClient {
         let arguments =
             SymlinkArguments { directory, name: checked(name)?, target: target.to_vec() };
         self.change::<Symlink>(caller, &arguments)
+    }
+
+    /// Makes a name at which another volume is seen. `Manager(NotFound)` where the cell has no such volume.
+    pub fn mkmount(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        volume: &[u8],
+    ) -> Result<Changed<File>, ClientError> {
+        let (name, volume) = (checked(name)?, checked(volume)?);
+        self.change::<Mkmount>(caller, &MkmountArguments { directory, name, volume })
     }
 
     /// Makes a file without a name, as one of this directory's: it is there while the client's session has it

@@ -1,4 +1,4 @@
-//! `create`, `mkdir`, `mknod` and `symlink`: an object that was made ahead gets a record and a name.
+//! `create`, `mkdir`, `mknod`, `symlink` and `mkmount`: an object that was made ahead gets a record and a name.
 //!
 //! The object is taken without any lock held, on a drive that placement chooses; the directory is
 //! locked only to add the name. A symbolic link's target goes to its object first, not durably: the
@@ -25,7 +25,7 @@ struct Wanted<'a> {
     file_type: FileType,
     mode: NewMode,
     device: Device,
-    /// A symbolic link's target.
+    /// A symbolic link's target, or the name of a mount point's volume.
     target: &'a [u8],
 }
 
@@ -102,7 +102,7 @@ impl Namespace {
         let is_allowed = !file_type.is_device() || is_whiteout || caller.is_root();
         match file_type {
             FileType::Directory => return Err(ManagerStatus::Permission),
-            FileType::Symlink => return Err(ManagerStatus::Invalid),
+            FileType::Symlink | FileType::MountPoint => return Err(ManagerStatus::Invalid),
             _ if is_allowed => {}
             _ => {
                 // Who may not make the name at all is told that.
@@ -131,6 +131,21 @@ impl Namespace {
         }
         let wanted = Wanted::new(directory, name, FileType::Symlink, NewMode::default());
         let wanted = Wanted { target, ..wanted };
+        self.once_with_file(caller, || self.make(caller, &wanted))
+    }
+
+    /// A name at which another volume is seen; that one's name is its object's data. Whether there is such a volume is the
+    /// caller's to look.
+    pub fn mkmount(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        volume: &[u8],
+    ) -> Outcome<File> {
+        require_name(volume)?;
+        let wanted = Wanted::new(directory, name, FileType::MountPoint, NewMode::default());
+        let wanted = Wanted { target: volume, ..wanted };
         self.once_with_file(caller, || self.make(caller, &wanted))
     }
 
@@ -226,7 +241,7 @@ impl Namespace {
         }
     }
 
-    /// Writes a symbolic link's target.
+    /// Writes a symbolic link's target, or the name of a mount point's volume.
     fn put_target(&self, new: &NewObject, target: &[u8]) -> Outcome<()> {
         if target.is_empty() {
             return Ok(());

@@ -12,7 +12,7 @@ use crate::locks::Wants;
 pub const MAX_LINKS: u32 = 65_000;
 
 impl Namespace {
-    /// Gives a file, not a directory, another name.
+    /// Gives a file another name; not a directory, nor a mount point, which is one for those who walk over it.
     pub fn link(
         &self,
         caller: &Caller,
@@ -25,7 +25,9 @@ impl Namespace {
         }
         self.once_with_file(caller, || {
             let linked = match self.preload(file) {
-                Ok(record) if record.is_directory() => Err(ManagerStatus::Permission),
+                Ok(record) if record.is_directory() || record.is_mount_point() => {
+                    Err(ManagerStatus::Permission)
+                }
                 Ok(_) => self.try_link(caller, file, directory, name),
                 Err(status) => Err(status),
             };

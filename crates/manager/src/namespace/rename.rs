@@ -197,6 +197,10 @@ impl Namespace {
             }
             match (source.is_directory(), is_directory) {
                 _ if seen.exchange => {}
+                // A volume goes from where it is seen when somebody says so, and not because another file comes.
+                (false, false) if target.file_type == FileType::MountPoint => {
+                    return Err(ManagerStatus::Exists);
+                }
                 (true, false) => return Err(ManagerStatus::NotDirectory),
                 (false, true) => return Err(ManagerStatus::IsDirectory),
                 (true, true) if victim.is_some() => self.require_empty(target.handle)?,

@@ -136,7 +136,7 @@ impl Checker<'_> {
                 self.problem(format!("`{path}` is a {:?}", record.file_type));
             }
             let target = match record.file_type {
-                FileType::Symlink => read(self.drives, entry.handle),
+                FileType::Symlink | FileType::MountPoint => read(self.drives, entry.handle),
                 _ => Vec::new(),
             };
             self.add((&path, entry.handle), &record, 0, record.links, target);

@@ -104,6 +104,7 @@ impl Guard {
             | Procedure::Create
             | Procedure::Mkdir
             | Procedure::Symlink
+            | Procedure::Mkmount
             | Procedure::Link => {
                 let file: File = reply(results);
                 (file.handle, file.attributes.file_type, file.capability.capability)

@@ -14,6 +14,7 @@ pub enum Op {
     Create { path: String, exclusive: bool },
     Mkdir(String),
     Symlink { path: String, target: String },
+    Mkmount { path: String, volume: String },
     Unlink(String),
     Rmdir(String),
     Link { from: String, to: String },
@@ -28,7 +29,7 @@ impl Op {
     /// Any operation on paths that `path` makes up.
     pub fn random(random: &mut Random, path: impl Fn(&mut Random) -> String) -> Op {
         let (one, other) = (path(random), path(random));
-        match random.below(16) {
+        match random.below(17) {
             0..=2 => Op::Create { path: one, exclusive: random.below(2) == 0 },
             3 | 4 => Op::Mkdir(one),
             5 => Op::Symlink { path: one, target: other },
@@ -42,6 +43,7 @@ impl Op {
                 let (name, bytes) = (random.below(3) as u8, *random.pick(&[0, 20, 60, 3000]));
                 Op::Setxattr { path: one, name, bytes }
             }
+            13 => Op::Mkmount { path: one, volume: "other".to_owned() },
             _ => Op::Rename { from: one, to: other, no_replace: random.below(4) == 0 },
         }
     }
@@ -68,6 +70,10 @@ impl Op {
             Op::Symlink { path, target } => {
                 let (directory, name) = place(namespace, path)?;
                 namespace.symlink(caller, directory, name, target.as_bytes()).map(|_| ())
+            }
+            Op::Mkmount { path, volume } => {
+                let (directory, name) = place(namespace, path)?;
+                namespace.mkmount(caller, directory, name, volume.as_bytes()).map(|_| ())
             }
             Op::Unlink(path) => {
                 let (directory, name) = place(namespace, path)?;

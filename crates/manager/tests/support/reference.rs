@@ -44,6 +44,7 @@ impl Reference {
             Op::Create { path, exclusive } => self.make(path, FileType::Regular, "", *exclusive),
             Op::Mkdir(path) => self.make(path, FileType::Directory, "", true),
             Op::Symlink { path, target } => self.make(path, FileType::Symlink, target, true),
+            Op::Mkmount { path, volume } => self.make(path, FileType::MountPoint, volume, true),
             Op::Unlink(path) => self.unlink(path),
             Op::Rmdir(path) => self.rmdir(path),
             Op::Link { from, to } => self.link(from, to),
@@ -126,7 +127,7 @@ impl Reference {
     fn link(&mut self, from: &str, to: &str) -> Outcome<()> {
         let node = self.find(from).ok_or(NotFound)?;
         self.parent_of(to).ok_or(NotFound)?;
-        if self.nodes[node].is_directory() {
+        if matches!(self.nodes[node].file_type, FileType::Directory | FileType::MountPoint) {
             return Err(Permission);
         }
         let directory = self.directory(to)?;
@@ -163,6 +164,9 @@ impl Reference {
                 (false, true) => return Err(IsDirectory),
                 (true, true) if !self.nodes[victim].children.is_empty() => return Err(NotEmpty),
                 (true, true) => {}
+                (false, false) if self.nodes[victim].file_type == FileType::MountPoint => {
+                    return Err(Exists);
+                }
                 (false, false) => self.nodes[victim].links -= 1,
             }
         }

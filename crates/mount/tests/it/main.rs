@@ -8,6 +8,7 @@ mod files;
 mod interrupts;
 mod locks;
 mod mapping;
+mod mount_points;
 mod mounting;
 mod names;
 mod removal;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nasd_clerk::fake::FakeCell;
 use nasd_clerk::{Caller, Clerk, FileHandle, Name, Settings};
-use nasd_mount::{Mount, MountOptions};
+use nasd_mount::{Mount, MountOptions, OtherVolumes};
 use tempfile::TempDir;
 
 /// A cell, and one mount of its volume.
@@ -39,11 +39,20 @@ impl World {
     }
 
     pub fn on(cell: &Arc<FakeCell>, adjust: impl FnOnce(&mut MountOptions)) -> Self {
+        World::among(cell, None, adjust)
+    }
+
+    /// A mount in which others are seen at mount points.
+    pub fn among(
+        cell: &Arc<FakeCell>,
+        volumes: Option<Arc<dyn OtherVolumes>>,
+        adjust: impl FnOnce(&mut MountOptions),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clerk = Arc::new(cell.clerk(settings()));
         let mut options = MountOptions::new(dir.path());
         adjust(&mut options);
-        let mount = match Mount::start(Arc::clone(&clerk), options) {
+        let mount = match Mount::start_among(Arc::clone(&clerk), volumes, options) {
             Ok(mount) => mount,
             Err(error) => panic!("these tests need FUSE: {error}"),
         };

@@ -68,6 +68,18 @@ pub enum VolumeCommand {
         #[arg(long)]
         with_files: bool,
     },
+    /// Make a name in a volume at which another volume of the cell is seen, by mounts and by `nasd ls`, `cp` and others.
+    Attach {
+        /// The name, which must not be there yet: VOLUME:/path.
+        path: String,
+        /// The other volume.
+        volume: String,
+    },
+    /// Remove a name at which a volume is seen. That volume, and all that is in it, stays as it is.
+    Detach {
+        /// The name: VOLUME:/path.
+        path: String,
+    },
     /// Change how much a volume may hold.
     Resize {
         /// Its name.

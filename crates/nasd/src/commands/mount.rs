@@ -6,9 +6,9 @@ use crate::detach::run_detached;
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_cell::Cell;
-use nasd_cell::session::connect_by;
-use nasd_clerk::{CacheSettings, Settings};
-use nasd_mount::{CachePlace, MetricsAddress, Mount, MountMetrics, MountOptions};
+use nasd_cell::session::{connect_by, connect_if_there};
+use nasd_clerk::{CacheSettings, Clerk, Name, Settings};
+use nasd_mount::{CachePlace, MetricsAddress, Mount, MountMetrics, MountOptions, OtherVolumes};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
         return Ok(());
     }
     let mut shutdown = Shutdown::new()?;
-    let cache = cache_settings(cell, volume, &options);
-    let settings = Settings { deadline: options.deadline(), cache, ..Settings::default() };
-    let clerk = connect_by(cell, volume, options.route, settings)?.clerk;
+    let clerk = connect_by(cell, volume, options.route, settings(cell, volume, &options))?.clerk;
+    let others = Others { cell: cell.clone(), options: options.clone() };
+    let others: Option<Arc<dyn OtherVolumes>> = Some(Arc::new(others));
     let metrics_at = options.metrics.clone();
     let mount = match arguments.takeover {
-        true => Mount::take_over(clerk, options)?,
-        false => Mount::start(clerk, options)?,
+        true => Mount::take_over_among(clerk, others, options)?,
+        false => Mount::start_among(clerk, others, options)?,
     };
     let metrics = metrics_at.map(|address| serve_metrics(&address, mount.metrics()));
     announce_ready("");
@@ -60,6 +60,36 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
     let served = mount.wait();
     drop(metrics);
     Ok(served?)
+}
+
+/// How the clerk of a mounted volume behaves.
+fn settings(cell: &Cell, volume: &str, options: &MountOptions) -> Settings {
+    let cache = cache_settings(cell, volume, options);
+    Settings { deadline: options.deadline(), cache, ..Settings::default() }
+}
+
+/// The volumes that are seen at mount points.
+struct Others {
+    cell: Cell,
+    options: MountOptions,
+}
+
+impl OtherVolumes for Others {
+    fn connect(
+        &self,
+        volume: &Name,
+    ) -> Result<Option<Arc<Clerk>>, Box<dyn std::error::Error + Send + Sync>> {
+        let name = String::from_utf8_lossy(volume.as_bytes());
+        // One directory on the disk is one clerk's; and what is open in memory is the mounted volume's, most of the time.
+        let of_mount = settings(&self.cell, &name, &self.options);
+        let directory = match &self.options.cache {
+            CachePlace::Usual => of_mount.cache.directory.clone(),
+            CachePlace::Directory(_) | CachePlace::Memory => None,
+        };
+        let cache = CacheSettings { directory, ..of_mount.cache };
+        let settings = Settings { cache, ..of_mount };
+        Ok(connect_if_there(&self.cell, &name, self.options.route, settings)?)
+    }
 }
 
 /// Where contents of files are kept on this machine, if the volume has callbacks.

@@ -5,6 +5,7 @@
 
 use super::Outcome;
 use super::agree::agree;
+use super::files::{attach, detach};
 use super::partition::{set_up, summaries};
 use super::spreading::{Asked, Spreading};
 use super::status::size;
@@ -39,6 +40,8 @@ pub fn run(cell: &Cell, command: VolumeCommand, json: bool) -> Outcome {
         VolumeCommand::List => list(cell, json),
         VolumeCommand::Show { name } => show(cell, &name, json),
         VolumeCommand::Remove { name, yes, with_files } => remove(cell, &name, yes, with_files),
+        VolumeCommand::Attach { path, volume } => attach(cell, &path, &volume),
+        VolumeCommand::Detach { path } => detach(cell, &path),
         VolumeCommand::Resize { name, quota }
         | VolumeCommand::Quota { name, quota: Some(quota) } => resize(cell, &name, quota),
         VolumeCommand::Quota { name, quota: None } => show_quota(cell, &name, json),

@@ -48,6 +48,8 @@ xdr_enum! {
         BlockDevice = 6,
         /// A character device.
         CharacterDevice = 7,
+        /// A mount point: another volume is seen there.
+        MountPoint = 8,
     }
 }
 

@@ -19,6 +19,7 @@ pub mod lookup;
 pub mod member;
 pub mod mint;
 pub mod mkdir;
+pub mod mkmount;
 pub mod mknod;
 pub mod mode;
 pub mod name;
@@ -76,6 +77,7 @@ pub use lookup::{Lookup, LookupArguments};
 pub use member::{Member, MemberArguments, Membership};
 pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
+pub use mkmount::{Mkmount, MkmountArguments};
 pub use mknod::{Mknod, MknodArguments};
 pub use mode::NewMode;
 pub use name::{Name, NameTooLong};
@@ -222,6 +224,8 @@ xdr_enum! {
         Getwcap = 101,
         /// A store is done.
         Returncap = 102,
+        /// Make a name at which another volume is seen.
+        Mkmount = 110,
     }
 }
 

@@ -319,6 +319,7 @@ fn is_numbered(program: &str, procedure: u32) -> bool {
         number::<manager::Create>(),
         number::<manager::Mkdir>(),
         number::<manager::Symlink>(),
+        number::<manager::Mkmount>(),
         number::<manager::Unlink>(),
         number::<manager::Rmdir>(),
         number::<manager::Rename>(),
@@ -368,7 +369,7 @@ fn operations_have_the_types_of_the_specification() {
         ForwardAppend
         StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus
-        Tmpfile Getcap Getwcap Returncap);
+        Tmpfile Getcap Getwcap Returncap Mkmount);
     check_operations!(&spec, "NASD_BULK_DESK", bulk_desk:
         Ticket Look List Mkdir Rename Remove Settime Setmode);
 }

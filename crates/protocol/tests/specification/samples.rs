@@ -32,13 +32,14 @@ use nasd_protocol::manager::{
     ForwardSeekArguments, ForwardWriteArguments, GetcapArguments, GetwcapArguments, HeldLock,
     InTheWay, IssuedCapability, LeaseArguments, Leased, LinkArguments, ListedFile, LockAnswer,
     LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MemberArguments, Membership,
-    MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics,
-    Readable, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
-    RepairAction, RepairArguments, Request, ReturncapArguments, Returned, RmdirArguments,
-    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments,
-    SpaceInformation, Statistics, SymlinkArguments, TmpfileArguments, ToldDirectory,
-    UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList,
-    VolumeSummary, WorkingKeyState, Writable, XattrArguments, XattrFlags, XattrNames, XattrValue,
+    MintArguments, Minted, MkdirArguments, MkmountArguments, MknodArguments, Name, NewMode,
+    OperationStatistics, Readable, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags,
+    RenewArguments, RepairAction, RepairArguments, Request, ReturncapArguments, Returned,
+    RmdirArguments, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
+    SetxattrArguments, SpaceInformation, Statistics, SymlinkArguments, TmpfileArguments,
+    ToldDirectory, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
+    VolumePartList, VolumeSummary, WorkingKeyState, Writable, XattrArguments, XattrFlags,
+    XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -786,11 +787,15 @@ fn manager_arguments() -> Vec<Sample> {
     ]
 }
 
-/// Of special files, extended attributes and access times.
+/// Of special files, mount points, extended attributes and access times.
 fn extended_arguments() -> Vec<Sample> {
     let directory = handle();
     let mode = NewMode { mode: n32("mode"), umask: n32("umask") };
     vec![
+        message(
+            "nasd_mkmount_arguments",
+            &MkmountArguments { directory, name: name("m"), volume: name("other") },
+        ),
         message(
             "nasd_mknod_arguments",
             &MknodArguments {

@@ -1,6 +1,6 @@
 //! `nasd cp`: files and trees into the cell and out of it.
 
-use super::{CellPath, Session, at, is_missing, parse, shared};
+use super::{CellPath, Last, Session, at, is_missing, parse, shared};
 use crate::commands::Outcome;
 use crate::output::note;
 use crate::shared_file::is_url_argument;
@@ -31,7 +31,9 @@ pub fn cp(
     let progress = progress_bar();
     let copied = match CellPath::parse(destination) {
         Some(path) => {
-            let session = Session::open_by(cell, &path, route)?;
+            let mut session = None;
+            let way = (route, Last::Through);
+            let (session, path) = Session::for_path(&mut session, cell, path, way)?;
             session.copy_in(sources, &path, recursive, &progress)
         }
         None => copy_out((cell, route), sources, Path::new(destination), recursive, &progress),
@@ -39,7 +41,7 @@ pub fn cp(
     progress.finish_and_clear();
     let skipped = copied?;
     if skipped > 0 {
-        note!("nasd: {skipped} devices, sockets or FIFOs were left out");
+        note!("nasd: {skipped} devices, sockets, FIFOs or mount points were left out");
     }
     Ok(())
 }
@@ -127,13 +129,14 @@ fn copy_out(
     must_hold(sources.len(), into, destination.display().to_string())?;
     let (mut skipped, mut session) = (0, None);
     for text in sources {
-        let source = parse(text)?;
-        let session = Session::for_path(&mut session, cell, &source, route)?;
+        let named = parse(text)?;
+        let way = (route, Last::Through);
+        let (session, source) = Session::for_path(&mut session, cell, named.clone(), way)?;
         let entry = session.resolve(&source)?;
         if entry.attributes.file_type == FileType::Directory && !recursive {
             return Err(format!("{source} is a directory: add -r to copy it").into());
         }
-        let target = match (into, source.name()) {
+        let target = match (into, named.name()) {
             (true, Some(name)) => destination.join(OsStr::from_bytes(name)),
             _ => destination.to_owned(),
         };

@@ -1,18 +1,20 @@
 //! `nasd ls` and `nasd stat`.
 
-use super::{Session, at, parse};
+use super::{CellPath, Last, Session, at, parse};
 use crate::commands::Outcome;
 use nasd_cell::Cell;
-use nasd_clerk::{FileAttributes, FileHandle, FileType};
+use nasd_clerk::{FileAttributes, FileHandle, FileType, Route};
 use serde_json::{Value, json};
+use std::error::Error;
 
 /// Lists a directory, or shows one file.
 ///
 /// # Errors
 /// A path that does not exist or may not be read.
 pub fn ls(cell: &Cell, text: &str, long: bool, as_json: bool) -> Outcome {
-    let path = parse(text)?;
-    let session = Session::open(cell, &path)?;
+    let mut session = None;
+    let way = (Route::Direct, Last::Through);
+    let (session, path) = Session::for_path(&mut session, cell, parse(text)?, way)?;
     let entry = session.resolve(&path)?;
     let mut listed = Vec::new();
     if entry.attributes.file_type == FileType::Directory {
@@ -33,10 +35,12 @@ pub fn ls(cell: &Cell, text: &str, long: bool, as_json: bool) -> Outcome {
         }
         let attributes =
             session.clerk.getattr(&session.caller, handle).map_err(|error| at(&path, error))?;
+        let volume = session.seen_at(&path, handle, &attributes)?;
         if as_json {
-            facts.push(describe(&name, handle, &attributes));
+            facts.push(describe(&name, handle, &attributes, volume.as_deref()));
         } else {
-            println!("{} {name}{}", line(&attributes), suffix(file_type));
+            let leads_to = volume.map_or_else(String::new, |volume| format!(" -> {volume}:/"));
+            println!("{} {name}{}{leads_to}", line(&attributes), suffix(file_type));
         }
     }
     if as_json {
@@ -50,10 +54,12 @@ pub fn ls(cell: &Cell, text: &str, long: bool, as_json: bool) -> Outcome {
 /// # Errors
 /// A path that does not exist.
 pub fn stat(cell: &Cell, text: &str, as_json: bool) -> Outcome {
-    let path = parse(text)?;
-    let session = Session::open(cell, &path)?;
+    let mut session = None;
+    let way = (Route::Direct, Last::Itself);
+    let (session, path) = Session::for_path(&mut session, cell, parse(text)?, way)?;
     let entry = session.resolve(&path)?;
-    let facts = describe(&path.to_string(), entry.handle, &entry.attributes);
+    let volume = session.seen_at(&path, entry.handle, &entry.attributes)?;
+    let facts = describe(&path.to_string(), entry.handle, &entry.attributes, volume.as_deref());
     if as_json {
         println!("{}", serde_json::to_string_pretty(&facts)?);
     } else if let Value::Object(fields) = facts {
@@ -65,12 +71,29 @@ pub fn stat(cell: &Cell, text: &str, as_json: bool) -> Outcome {
     Ok(())
 }
 
+impl Session {
+    /// The volume that is seen at a mount point; none of other files.
+    fn seen_at(
+        &self,
+        path: &CellPath,
+        handle: FileHandle,
+        attributes: &FileAttributes,
+    ) -> Result<Option<String>, Box<dyn Error>> {
+        if attributes.file_type != FileType::MountPoint {
+            return Ok(None);
+        }
+        let volume = self.clerk.mounted_volume(&self.caller, handle);
+        Ok(Some(volume.map_err(|error| at(path, error))?.to_string()))
+    }
+}
+
 fn suffix(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Directory => "/",
         FileType::Symlink => "@",
         FileType::Fifo => "|",
         FileType::Socket => "=",
+        FileType::MountPoint => "#",
         FileType::Regular | FileType::BlockDevice | FileType::CharacterDevice => "",
     }
 }
@@ -84,6 +107,7 @@ fn type_name(file_type: FileType) -> &'static str {
         FileType::Socket => "socket",
         FileType::BlockDevice => "block device",
         FileType::CharacterDevice => "character device",
+        FileType::MountPoint => "mount point",
     }
 }
 
@@ -92,8 +116,13 @@ fn line(attributes: &FileAttributes) -> String {
     format!("{mode:04o} {links:>3} {uid:>6} {gid:>6} {size:>13} {:>12}", modify_time.seconds())
 }
 
-fn describe(name: &str, handle: FileHandle, attributes: &FileAttributes) -> Value {
-    json!({
+fn describe(
+    name: &str,
+    handle: FileHandle,
+    attributes: &FileAttributes,
+    volume: Option<&str>,
+) -> Value {
+    let mut facts = json!({
         "name": name,
         "type": type_name(attributes.file_type),
         "size": attributes.size,
@@ -108,5 +137,9 @@ fn describe(name: &str, handle: FileHandle, attributes: &FileAttributes) -> Valu
         "drive": format!("{:016x}", handle.drive.0),
         "partition": handle.partition.0,
         "object": handle.object.0,
-    })
+    });
+    if let Some(volume) = volume {
+        facts["volume"] = volume.into();
+    }
+    facts
 }

@@ -4,6 +4,7 @@ mod copy;
 mod extend;
 mod grep;
 mod list;
+mod mounts;
 mod pieces;
 mod remove;
 mod scan;
@@ -13,6 +14,7 @@ pub use copy::cp;
 pub use extend::extend;
 pub use grep::grep;
 pub use list::{ls, stat};
+pub use mounts::{attach, detach};
 pub use remove::rm;
 pub use scan::scan;
 
@@ -21,8 +23,8 @@ use crate::shared_file::is_url_argument;
 use nasd_cell::session::{Connected, connect_by, for_command};
 use nasd_cell::{Cell, CellError, CellPath};
 use nasd_clerk::{
-    Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode,
-    Route,
+    Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, FileType, ManagerStatus, Name,
+    OpenMode, Route,
 };
 use std::error::Error;
 use std::io::Write;
@@ -32,8 +34,19 @@ use std::sync::Arc;
 const PAGE_ENTRIES: u32 = 1024;
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Mount points on one path at most: volumes may be seen in each other.
+const MAX_MOUNT_POINTS: usize = 40;
 /// Mode of directories that are made without a model.
 const DIRECTORY_MODE: u32 = 0o755;
+
+/// What a path means that ends at a mount point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    /// The root of the volume that is seen there.
+    Through,
+    /// The mount point.
+    Itself,
+}
 
 /// A volume and who works on it.
 pub struct Session {
@@ -54,18 +67,47 @@ impl Session {
         Ok(Session { clerk, caller, volume: path.volume().to_owned() })
     }
 
-    /// The session that a path needs: the one that there is, or one with its volume.
+    /// The session that a path needs, and the path there: the one that there is, or one with its volume. Mount points on the way
+    /// lead to other volumes; one at the end only if that is to be seen.
     fn for_path<'a>(
         present: &'a mut Option<Session>,
         cell: &Cell,
-        path: &CellPath,
-        route: Route,
-    ) -> Result<&'a Session, Box<dyn Error>> {
-        let session = match present.take().filter(|session| session.volume == path.volume()) {
-            Some(session) => session,
-            None => Session::open_by(cell, path, route)?,
-        };
-        Ok(present.insert(session))
+        path: CellPath,
+        (route, last): (Route, Last),
+    ) -> Result<(&'a Session, CellPath), Box<dyn Error>> {
+        let mut here = path.clone();
+        for _ in 0..MAX_MOUNT_POINTS {
+            let of_it = |session: &Session| session.volume == here.volume();
+            let session = match present.take().filter(of_it) {
+                Some(session) => session,
+                None if here == path => Session::open_by(cell, &here, route)?,
+                None => Session::open_by(cell, &here, route)
+                    .map_err(|error| format!("{path} leads to {here}: {error}"))?,
+            };
+            match session.further(&here, last)? {
+                Some(further) => (here, *present) = (further, Some(session)),
+                None => return Ok((present.insert(session), here)),
+            }
+        }
+        Err(format!("{path} leads over more than {MAX_MOUNT_POINTS} mount points").into())
+    }
+
+    /// Where a path leads on to, if it leads over a mount point.
+    fn further(&self, path: &CellPath, last: Last) -> Result<Option<CellPath>, Box<dyn Error>> {
+        match self.clerk.resolve(&self.caller, path.as_bytes(), true) {
+            Err(ClerkError::OtherVolume { volume, path }) => {
+                Ok(Some(CellPath::of(&volume.to_string(), &path)))
+            }
+            Ok(entry)
+                if last == Last::Through && entry.attributes.file_type == FileType::MountPoint =>
+            {
+                let volume = self.clerk.mounted_volume(&self.caller, entry.handle);
+                let volume = volume.map_err(|error| at(path, error))?;
+                Ok(Some(CellPath::of(&volume.to_string(), b"/")))
+            }
+            // What is wrong with it, whoever uses it is told.
+            Ok(_) | Err(_) => Ok(None),
+        }
     }
 
     fn resolve(&self, path: &CellPath) -> Result<Entry, Box<dyn Error>> {
@@ -129,7 +171,9 @@ pub fn cat(open: impl Fn() -> Result<Cell, CellError>, paths: &[String], route: 
                 Some(cell) => cell,
                 none => none.insert(open()?),
             };
-            Session::for_path(&mut session, cell, &path, route)?.print(&path, &mut output)?
+            let way = (route, Last::Through);
+            let (session, path) = Session::for_path(&mut session, cell, path, way)?;
+            session.print(&path, &mut output)?
         };
         if !wants_more {
             break;
@@ -172,7 +216,8 @@ pub fn mkdir(cell: &Cell, paths: &[String], parents: bool) -> Outcome {
     let mut session = None;
     for text in paths {
         let path = parse(text)?;
-        let session = Session::for_path(&mut session, cell, &path, Route::Direct)?;
+        let way = (Route::Direct, if parents { Last::Through } else { Last::Itself });
+        let (session, path) = Session::for_path(&mut session, cell, path, way)?;
         if parents {
             session.make_parents(&path)?;
         } else {

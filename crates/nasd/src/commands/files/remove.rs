@@ -1,6 +1,6 @@
 //! `nasd rm`.
 
-use super::{Session, at, parse};
+use super::{Last, Session, at, parse};
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
 use nasd_cell::Cell;
@@ -8,7 +8,7 @@ use nasd_clerk::Route;
 use nasd_clerk::{ClerkError, FileType};
 use nasd_protocol::ManagerStatus;
 
-/// Removes files; with `recursive`, whole trees.
+/// Removes files; with `recursive`, whole trees. Of a mount point only that goes, and nothing of the volume that is seen there.
 ///
 /// # Errors
 /// A directory without `recursive`, the root, or a path that does not exist. A tree is not removed
@@ -16,8 +16,8 @@ use nasd_protocol::ManagerStatus;
 pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome {
     let mut session = None;
     for text in paths {
-        let path = parse(text)?;
-        let session = Session::for_path(&mut session, cell, &path, Route::Direct)?;
+        let way = (Route::Direct, Last::Itself);
+        let (session, path) = Session::for_path(&mut session, cell, parse(text)?, way)?;
         let (parent, name) = session.parent(&path)?;
         let entry = match session.clerk.lookup(&session.caller, parent, &name) {
             // The file's drive has lost it: a name is left, which says that it fails.
