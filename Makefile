@@ -73,13 +73,15 @@ bench: deps
 	cargo build --release --locked -p nasd -p nasd-preload
 	./target/release/nasd bench $(if $(DIR),--dir "$(DIR)")
 
-# Rows of many clients and drives, each with a host and a link of its own, and their figures: as root; those of many clients take 25 minutes.
+# Rows of many clients and drives, each with a host and a link of its own, and their figures: as root; those of many clients take 25 minutes, those
+# of pairs of client and drive 20.
 figures: deps
 	cargo build --release --locked -p nasd
 	mkdir -p $(or $(DIR),docs/figures)
 	./target/release/nasd bench --plot $(or $(DIR),docs/figures) \
 		$(foreach n,1 2 4 8,scale-read-$(n) scale-forwarded-read-$(n) scale-search-$(n) \
 		scale-forwarded-search-$(n)) $(foreach n,1 2 4 6 8 10,many-clients-$(n)) \
+		$(foreach n,1 2 4 8,$(foreach job,scale agrep link,afs-$(job)-$(n) afs-$(job)-forwarded-$(n))) \
 		$(foreach n,1 10 25 50 75 100,$(foreach k,select local,filter-$(k)-$(n) filter-$(k)-$(n)-small filter-$(k)-$(n)-large)) \
 		$(foreach n,3 6 12 25,bulk-$(n)mb bulk-directory-$(n)mb)
 

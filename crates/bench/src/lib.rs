@@ -9,10 +9,14 @@ mod cells;
 mod crowd;
 mod error;
 mod limits;
+mod linking;
 mod plot;
+mod program;
 mod row;
 mod rows;
 mod sampling;
+#[cfg(test)]
+mod testing;
 mod workload;
 
 pub use andrew::{Contents, Phases, andrew};

@@ -32,6 +32,15 @@ const CLIENTS: Axes = Axes {
     has_logarithmic_numbers: false,
 };
 
+const PAIRS_RATE: Axes = Axes { number: "pairs of client and drive", ..CLIENTS };
+
+const PAIRS_TIME: Axes = Axes {
+    number: "pairs of client and drive",
+    value: "seconds, in the mean of the clients (dashed: of one pair alone)",
+    has_logarithmic_values: false,
+    has_logarithmic_numbers: false,
+};
+
 const SIZES: Axes = Axes {
     number: "MB of a file",
     value: "MB/s from its open to its last byte (dashed: of one of 1 GB)",
@@ -46,7 +55,7 @@ const SELECTED: Axes = Axes {
     has_logarithmic_numbers: false,
 };
 
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 9] = [
     Figure {
         name: "striped-read",
         title: "Reading large files: n clients, n drives, links of 400 Mbit/s",
@@ -98,6 +107,33 @@ const FIGURES: [Figure; 6] = [
         series: &[
             ("bulk-", "mb", "objects of a drive"),
             ("bulk-directory-", "mb", "files of a directory"),
+        ],
+    },
+    Figure {
+        name: "afs-read",
+        title: "Raw read: a large file of each pair, links of 400 Mbit/s",
+        axes: PAIRS_RATE,
+        series: &[
+            ("afs-scale-", "", "straight from the drives"),
+            ("afs-scale-forwarded-", "", "through the file manager"),
+        ],
+    },
+    Figure {
+        name: "afs-agrep",
+        title: "Searching a tree of small files of each pair, links of 400 Mbit/s",
+        axes: PAIRS_TIME,
+        series: &[
+            ("afs-agrep-", "", "straight from the drives"),
+            ("afs-agrep-forwarded-", "", "through the file manager"),
+        ],
+    },
+    Figure {
+        name: "afs-link",
+        title: "Linking object files of each pair, links of 400 Mbit/s",
+        axes: PAIRS_TIME,
+        series: &[
+            ("afs-link-", "", "straight from the drives"),
+            ("afs-link-forwarded-", "", "through the file manager"),
         ],
     },
 ];
@@ -236,12 +272,13 @@ fn round_step(least: f64) -> f64 {
 
 fn draw_axes(svg: &mut String, scale: &Scale, numbers: &[f64], ticks: &[f64]) {
     let (left, right) = (scale.x(0.0), scale.x(scale.most_number));
+    let decimals = usize::from(ticks.iter().any(|tick| tick.fract() != 0.0));
     for tick in ticks {
         let y = scale.y(*tick);
         let _ = writeln!(
             svg,
             "<line x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{tick:.0}</text>",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{tick:.decimals$}</text>",
             left - 6.0,
             y + 4.0
         );
@@ -352,6 +389,24 @@ mod tests {
         let (scale, _) = Scale::up_to(SIZES, 1000.0, 2000.0);
         assert_eq!((scale.x(0.0), scale.x(1000.0)), (MARGINS.0, SIZE.0 - MARGINS.1));
         assert!((scale.x(6.0) - scale.x(3.0) - (scale.x(12.0) - scale.x(6.0))).abs() < 1e-9);
+    }
+
+    #[test]
+    fn each_way_of_pairs_is_a_line_of_their_figure() {
+        let row = |name: &str, value| Row::new(name, value, "s", 0.8, "one pair alone");
+        let rows = [
+            row("afs-link-1", 0.8),
+            row("afs-link-8", 0.82),
+            row("afs-link-forwarded-1", 0.7),
+            row("afs-link-forwarded-8", 0.9),
+        ];
+        let drawn = figures(&rows);
+        let [(name, svg)] = &drawn[..] else { panic!("{} figures", drawn.len()) };
+        assert_eq!(name, "afs-link.svg");
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert_eq!(svg.matches("stroke-width").count(), 2);
+        // Of less than a second there are parts.
+        assert!(svg.contains(">0.2</text>") && svg.contains(">1.0</text>"), "{svg}");
     }
 
     #[test]

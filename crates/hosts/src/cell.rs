@@ -50,6 +50,16 @@ pub struct HostedCell {
     network: Network,
 }
 
+impl Route {
+    /// The option of `nasd mount`.
+    pub fn option(self) -> &'static str {
+        match self {
+            Route::Direct => "path=direct",
+            Route::Manager => "path=manager",
+        }
+    }
+}
+
 /// A client's mount.
 #[derive(Debug)]
 struct Mounted {
@@ -105,24 +115,52 @@ impl HostedCell {
             manager_host,
             network,
         };
-        for (number, drive) in described.iter().filter(|drive| !drive.is_virtual).enumerate() {
-            cell.start_drive(drive, number)?;
-        }
-        for drive in described.iter().filter(|drive| drive.is_virtual) {
-            let arguments = ["striping", "serve", &drive.index, "--cell"];
-            cell.start_manager(&format!("striping-{}", drive.index), &arguments)?;
-        }
-        cell.start_manager("manager", &["manager", "serve", "--cell"])?;
+        cell.start_members(&described, &[])?;
         Ok(cell)
     }
 
+    /// Stops all drives and managers, and starts them again, drives with further options that hold for this start: nothing is in any
+    /// memory of theirs then. Nothing should be mounted.
+    ///
+    /// # Errors
+    /// The first member's that does not end well, or is not ready again.
+    pub fn restart(&mut self, drive_options: &[&str]) -> Result<(), HostError> {
+        let managers = self.managers.drain(..).rev();
+        managers.chain(self.drives.drain(..)).try_for_each(Process::stop)?;
+        let described = self.described()?;
+        self.start_members(&described, drive_options)
+    }
+
+    /// The drives that the cell has by now.
+    fn described(&self) -> Result<Vec<Described>, HostError> {
+        let path = self.directory.join("cell.toml");
+        let read = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+        read.and_then(|text| described(&text)).map_err(|reason| HostError::Cell { path, reason })
+    }
+
+    fn start_members(&mut self, drives: &[Described], options: &[&str]) -> Result<(), HostError> {
+        for (number, drive) in drives.iter().filter(|drive| !drive.is_virtual).enumerate() {
+            self.start_drive(drive, number, options)?;
+        }
+        for drive in drives.iter().filter(|drive| drive.is_virtual) {
+            let arguments = ["striping", "serve", &drive.index, "--cell"];
+            self.start_manager(&format!("striping-{}", drive.index), &arguments)?;
+        }
+        self.start_manager("manager", &["manager", "serve", "--cell"])
+    }
+
     /// Starts a drive on the host of this number.
-    fn start_drive(&mut self, drive: &Described, host: usize) -> Result<(), HostError> {
+    fn start_drive(
+        &mut self,
+        drive: &Described,
+        host: usize,
+        options: &[&str],
+    ) -> Result<(), HostError> {
         let name = format!("drive-{}", drive.index);
         let mut command = self.drive_hosts[host].command(&self.program);
         command.args(["drive", "serve"]).arg(self.directory.join(&drive.device));
         command.args(["--listen", &drive.address, "--cache", &drive.cache]);
-        command.args(&self.drive_options);
+        command.args(&self.drive_options).args(options);
         self.drives.push(Process::start(&name, &self.log(&name), command)?);
         Ok(())
     }
@@ -161,13 +199,13 @@ impl HostedCell {
         add.args(["--address", &address]).args(options);
         finish(add)?;
         self.drive_hosts.push(host);
-        let file = self.directory.join("cell.toml");
-        let bad = |reason: String| HostError::Cell { path: file.clone(), reason };
-        let text = std::fs::read_to_string(&file).map_err(|error| bad(error.to_string()))?;
-        let described = described(&text).map_err(bad)?;
+        let described = self.described()?;
         let spare = described.iter().find(|drive| drive.address == address);
-        let spare = spare.ok_or_else(|| bad(format!("has no drive at {address}")))?;
-        self.start_drive(spare, number)?;
+        let spare = spare.ok_or_else(|| HostError::Cell {
+            path: self.directory.join("cell.toml"),
+            reason: format!("has no drive at {address}"),
+        })?;
+        self.start_drive(spare, number, &[])?;
         Ok(number)
     }
 
@@ -177,6 +215,14 @@ impl HostedCell {
     /// What the system says against it.
     pub fn client_host(&mut self, name: &str) -> Result<Host, HostError> {
         self.network.host(name, self.link)
+    }
+
+    /// Runs a command of the program for the cell, to its end, on the host of the managers.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn administer(&self, arguments: &[&str]) -> Result<(), HostError> {
+        finish(self.command(&self.manager_host, arguments))
     }
 
     /// The program on a host, with the arguments that it needs to find the cell still to be given.
@@ -191,17 +237,28 @@ impl HostedCell {
     /// # Errors
     /// If it does not get ready.
     pub fn mount(&mut self, host: &Host, at: &Path, route: Route) -> Result<(), HostError> {
+        self.mount_volume(host, at, None, route.option())
+    }
+
+    /// The same of any volume, or the first one if none is named, with options as `nasd mount -o` has them.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub fn mount_volume(
+        &mut self,
+        host: &Host,
+        at: &Path,
+        volume: Option<&str>,
+        options: &str,
+    ) -> Result<(), HostError> {
         let bad = |error: std::io::Error| HostError::Cell {
             path: at.to_owned(),
             reason: error.to_string(),
         };
         std::fs::create_dir_all(at).map_err(bad)?;
-        let path = match route {
-            Route::Direct => "path=direct",
-            Route::Manager => "path=manager",
-        };
         let mut command = self.command(host, &["mount"]);
-        command.arg(at).args(["-o", path]);
+        command.arg(at).args(["-o", options]);
+        command.args(volume.iter().flat_map(|volume| ["--volume", volume]));
         let name = format!("mount-{}", self.mounts.len());
         let process = Process::start(&name, &self.log(&name), command)?;
         self.mounts.push(Mounted { process, at: at.to_owned() });

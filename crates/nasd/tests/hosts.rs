@@ -104,6 +104,47 @@ fn a_pulled_cable_is_noticed_and_what_was_missed_is_made_good() {
     cell.stop().unwrap();
 }
 
+#[test]
+fn who_has_a_volume_on_one_drive_needs_no_other_and_reads_it_anew_after_a_restart() {
+    let directory = scratch();
+    let mut cell = start(directory.path(), 2, "none");
+    let data = pattern(4 << 20);
+    let pairs = ["1", "2"].map(|drive| {
+        let volume = format!("pair{drive}");
+        let personality = ["--personality", "afs", "--drives", drive];
+        cell.administer(&[&["volume", "create", &volume][..], &personality].concat()).unwrap();
+        (
+            cell.client_host(&format!("client{drive}")).unwrap(),
+            directory.path().join(&volume),
+            volume,
+        )
+    });
+    let mount = |cell: &mut HostedCell| {
+        for (client, at, volume) in &pairs {
+            let options = "path=direct,cache=memory";
+            cell.mount_volume(client, at, Some(volume.as_str()), options).unwrap();
+        }
+    };
+    let unmount = |cell: &mut HostedCell| {
+        pairs.iter().for_each(|(_, at, _)| cell.unmount(at).unwrap());
+    };
+    mount(&mut cell);
+    for (_, at, _) in &pairs {
+        fs::write(at.join("file"), &data).unwrap();
+    }
+    unmount(&mut cell);
+    cell.restart(&["--emulate-disk"]).unwrap();
+    mount(&mut cell);
+    cell.drive_host(1).cut().unwrap();
+    let cold = rate(data.len(), || assert!(fs::read(pairs[0].1.join("file")).unwrap() == data));
+    fs::write(pairs[0].1.join("other"), &data).unwrap();
+    cell.drive_host(1).join().unwrap();
+    assert!(fs::read(pairs[1].1.join("file")).unwrap() == data);
+    println!("{cold:.0} MB/s from a disk");
+    unmount(&mut cell);
+    cell.stop().unwrap();
+}
+
 /// Waits until status tells that of a drive, the first being 1.
 fn wait_for_state(cell: &HostedCell, drive: u64, wanted: &str) {
     let begun = Instant::now();

@@ -99,6 +99,29 @@ fn a_volume_is_made_used_and_removed_while_the_cell_runs() {
 }
 
 #[test]
+fn the_files_of_a_volume_lie_on_the_drives_that_are_named() {
+    let mut cell = cell();
+    let said = refused(&cell, "volume create other --drives 2,3");
+    assert!(said.contains("can't lie on drive 3, but on: 1, 2"), "{said}");
+    for personality in ["nfs", "afs"] {
+        done(&cell, &format!("volume create {personality} --personality {personality} --drives 2"));
+        let parts = facts(&cell, &format!("volume show {personality}"))["parts"].clone();
+        let drives: Vec<_> = parts.as_array().unwrap().iter().map(|part| &part["index"]).collect();
+        assert_eq!(drives, ["2"]);
+        let at = mounted(&cell, personality);
+        for number in 0..8 {
+            write(at.join(&format!("file{number}")), number, 10_000).unwrap();
+            let told = facts(&cell, &format!("stat {personality}:/file{number}"));
+            assert_eq!(told["drive"], parts[0]["drive"]);
+        }
+        unmounted(&cell, at);
+        done(&cell, &format!("volume resize {personality} --quota 16M"));
+        done(&cell, &format!("volume remove {personality} --with-files --yes"));
+    }
+    cell.stop();
+}
+
+#[test]
 fn the_quota_of_a_volume_with_callbacks_is_the_bytes_of_its_files() {
     const MIB: usize = 1 << 20;
     let mut cell = cell();

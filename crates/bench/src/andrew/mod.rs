@@ -16,7 +16,7 @@ mod tree;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -24,6 +24,7 @@ use serde::Serialize;
 pub use tree::{Contents, SourceTree};
 
 use crate::BenchError;
+use crate::program::run_program;
 use crate::sampling::median;
 
 /// What is read and written at a time, as `cp` does.
@@ -244,60 +245,31 @@ fn try_program(directory: &Path) -> Result<(), BenchError> {
     run_program("the program that phase 5 has built", program)
 }
 
-fn run_program(name: &'static str, mut command: Command) -> Result<(), BenchError> {
-    let failed = |reason| BenchError::Program { program: name, reason };
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(failed(format!("{}: {}", output.status, said.trim())))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A directory that is removed at the end.
-    struct Scratch(std::path::PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-            fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::testing::Scratch;
 
     #[test]
     fn each_phase_meets_all_of_the_tree() {
         let scratch = Scratch::new("andrew-phases");
-        let tree = SourceTree::gather(&scratch.0.join("sources")).unwrap();
+        let tree = SourceTree::gather(&scratch.path().join("sources")).unwrap();
         let Contents { directories, files, bytes, lines } = tree.contents();
         assert!(directories > 50 && files > 300 && bytes > 5_000_000 && lines > 100_000);
-        let into = scratch.0.join("copy");
+        let into = scratch.path().join("copy");
         let phases = run(&tree, &into, Extent::WithoutMake).unwrap();
         let never = phases.named().into_iter().filter(|(_, seconds)| *seconds == 0.0);
         assert_eq!(never.map(|(name, _)| name).collect::<Vec<_>>(), [Phases::MAKE]);
         assert!(!into.exists(), "the copy is removed");
         drop(tree);
-        assert!(!scratch.0.join("sources").exists(), "and the sources");
+        assert!(!scratch.path().join("sources").exists(), "and the sources");
     }
 
     #[test]
     fn what_differs_is_noticed() {
         let scratch = Scratch::new("andrew-differs");
-        let tree = SourceTree::gather(&scratch.0.join("sources")).unwrap();
-        let (into, mut buffer) = (scratch.0.join("copy"), vec![0; BLOCK_BYTES]);
+        let tree = SourceTree::gather(&scratch.path().join("sources")).unwrap();
+        let (into, mut buffer) = (scratch.path().join("copy"), vec![0; BLOCK_BYTES]);
         make_directories(&tree, &into).unwrap();
         copy(&tree, &into, &mut buffer).unwrap();
         expect(read_all(&into, &mut buffer), &tree, |all| all).unwrap();

@@ -105,6 +105,12 @@ impl SourceTree {
         Ok(contents)
     }
 
+    /// Makes a new directory with the same in it.
+    pub(crate) fn copy_to(&self, into: &Path) -> Result<(), BenchError> {
+        super::make_directories(self, into)?;
+        super::copy(self, into, &mut vec![0; BLOCK_BYTES])
+    }
+
     /// What is in it.
     pub fn contents(&self) -> Contents {
         self.contents

@@ -13,6 +13,7 @@ mod lost_link;
 mod objects;
 mod one_core;
 mod packed;
+mod pairs;
 mod prefetch;
 mod protection;
 mod scale;
@@ -164,6 +165,30 @@ const ROWS: &[(&str, Measure)] = &[
     ("andrew-nfs", andrew::measure),
     ("andrew-afs", andrew::measure),
     ("andrew-afs-warm", andrew::warm),
+    ("afs-scale-1", pairs::measure),
+    ("afs-scale-2", pairs::measure),
+    ("afs-scale-4", pairs::measure),
+    ("afs-scale-8", pairs::measure),
+    ("afs-scale-forwarded-1", pairs::measure),
+    ("afs-scale-forwarded-2", pairs::measure),
+    ("afs-scale-forwarded-4", pairs::measure),
+    ("afs-scale-forwarded-8", pairs::measure),
+    ("afs-agrep-1", pairs::measure),
+    ("afs-agrep-2", pairs::measure),
+    ("afs-agrep-4", pairs::measure),
+    ("afs-agrep-8", pairs::measure),
+    ("afs-agrep-forwarded-1", pairs::measure),
+    ("afs-agrep-forwarded-2", pairs::measure),
+    ("afs-agrep-forwarded-4", pairs::measure),
+    ("afs-agrep-forwarded-8", pairs::measure),
+    ("afs-link-1", pairs::measure),
+    ("afs-link-2", pairs::measure),
+    ("afs-link-4", pairs::measure),
+    ("afs-link-8", pairs::measure),
+    ("afs-link-forwarded-1", pairs::measure),
+    ("afs-link-forwarded-2", pairs::measure),
+    ("afs-link-forwarded-4", pairs::measure),
+    ("afs-link-forwarded-8", pairs::measure),
 ];
 
 /// Rows that take a minute and 12 GiB, or need a mount or hosts of their own and with them root, are measured only when
@@ -171,6 +196,7 @@ const ROWS: &[(&str, Measure)] = &[
 fn is_when_named(name: &str) -> bool {
     [
         "open-2m",
+        "afs-",
         "aggregate-",
         "andrew-",
         "bulk-",

@@ -27,7 +27,7 @@ pub struct Spread {
 /// `nasd volume`.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Make a volume: a partition on each drive, and a root directory that is yours.
+    /// Make a volume: a partition on each of its drives, and a root directory that is yours.
     Create {
         /// Its name: letters, digits, `.`, `_` and `-`.
         name: String,
@@ -39,6 +39,9 @@ pub enum VolumeCommand {
         /// drive has a share by its size; with `afs` there are no shares, and it is the files' lengths that count.
         #[arg(long, default_value = "none", value_parser = parse_quota)]
         quota: u64,
+        /// The drives that its files lie on, by their numbers: 1,3. All that the cell has, if not given.
+        #[arg(long, value_name = "N,...", value_delimiter = ',')]
+        drives: Vec<u32>,
         #[command(flatten)]
         spread: Spread,
     },

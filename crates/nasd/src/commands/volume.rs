@@ -34,8 +34,8 @@ const BLOCK_BYTES: u64 = 4096;
 /// The command's own.
 pub fn run(cell: &Cell, command: VolumeCommand, json: bool) -> Outcome {
     match command {
-        VolumeCommand::Create { name, personality, quota, spread } => {
-            create(cell, &name, personality, quota, &spread)
+        VolumeCommand::Create { name, personality, quota, drives, spread } => {
+            create(cell, &name, personality, quota, &drives, &spread)
         }
         VolumeCommand::List => list(cell, json),
         VolumeCommand::Show { name } => show(cell, &name, json),
@@ -69,17 +69,28 @@ fn drive_sessions(
     drives.iter().map(open).collect()
 }
 
-/// The drives that a new volume has parts on.
-fn drives_for<'c>(cell: &'c Cell, spread: &Spread) -> Result<Vec<&'c DriveConfig>, String> {
+/// The drives that a new volume has parts on: those of these numbers, or all if there are none.
+fn drives_for<'c>(
+    cell: &'c Cell,
+    numbers: &[u32],
+    spread: &Spread,
+) -> Result<Vec<&'c DriveConfig>, String> {
     let all = cell.config.drives.iter();
     let found: Vec<_> = match spread.stripe {
         None => cell.config.first_volume_drives().collect(),
         Some(Stripe::None) => all.filter(|drive| drive.stripe.is_none()).collect(),
         Some(_) => all.filter(|drive| drive.stripe.is_some()).take(1).collect(),
     };
-    match found.is_empty() {
-        false => Ok(found),
-        true => Err("the cell has no striping manager: a cell gets one when it is made, by \
+    let is_wanted = |drive: &&DriveConfig| numbers.is_empty() || numbers.contains(&drive.index);
+    let unknown = numbers.iter().find(|number| !found.iter().any(|drive| drive.index == **number));
+    match (found.is_empty(), unknown) {
+        (false, None) => Ok(found.into_iter().filter(is_wanted).collect()),
+        (false, Some(number)) => {
+            let there: Vec<String> = found.iter().map(|drive| drive.index.to_string()).collect();
+            let there = there.join(", ");
+            Err(format!("files of such a volume can't lie on drive {number}, but on: {there}"))
+        }
+        (true, _) => Err("the cell has no striping manager: a cell gets one when it is made, by \
                      `nasd up DIR --stripe raid0`"
             .to_owned()),
     }
@@ -140,12 +151,13 @@ fn create(
     name: &str,
     personality: Personality,
     quota: u64,
+    numbers: &[u32],
     spread: &Spread,
 ) -> Outcome {
     check_volume_name(name)?;
     // A keyring that can't be read must be known before anything is made.
     cell.keyring()?;
-    let drives = drives_for(cell, spread)?;
+    let drives = drives_for(cell, numbers, spread)?;
     let spreading = spreading(cell, spread)?;
     let sessions = drive_sessions(cell, &drives)?;
     let mut taken = Vec::new();
