@@ -114,6 +114,10 @@ impl CallbacksOf<'_> {
     pub(crate) fn return_capability(&self, arguments: &ReturncapArguments) -> Outcome<Returned> {
         self.require_callbacks()?;
         let ReturncapArguments { file, client, version } = *arguments;
+        // Of another store nothing is known but what he says, who at least might have stored it.
+        if !self.hub.with(|all, _| all.is_stored_by(client, file)) {
+            self.names.may_be_stored(self.caller, file)?;
+        }
         let mut is_noted = false;
         let outcome = self.turn(|all, now| {
             all.returned((client, self.member), file, version, &mut is_noted, now)
@@ -171,6 +175,7 @@ impl CallbacksOf<'_> {
         if !self.names.has_quota() {
             return Ok(Some(best_end));
         }
+        let _asking = self.names.ask_for_room(file);
         let length = match self.names.length_under(file, version)? {
             Ok(length) => length,
             Err(at_drive) => {
@@ -195,7 +200,7 @@ impl CallbacksOf<'_> {
                     return Ok(Turn::Wait);
                 }
                 Room::Until(_) if has_waited => all.store_begins(file, now),
-                Room::Until(_) | Room::Full => {}
+                Room::Until(_) | Room::Full | Room::Gone => {}
             }
             Ok(Turn::Done(Some(room)))
         };
@@ -207,6 +212,7 @@ impl CallbacksOf<'_> {
             Ok(Some(Room::Until(end))) => Ok(Some(end)),
             Ok(None) => Ok(None),
             Ok(Some(Room::Full | Room::Wait)) => Err(ManagerStatus::NoSpace),
+            Ok(Some(Room::Gone)) => Err(ManagerStatus::Stale),
             Err(failed) => {
                 self.names.give_up_room(file);
                 Err(failed)
@@ -237,7 +243,7 @@ impl CallbacksOf<'_> {
         let highest = self.hub.with(|all, _| all.highest_version(file));
         if highest.is_some_and(|highest| highest < at_drive) {
             tracing::warn!(?file, at_drive, "the version was raised by somebody else");
-            self.hub.with(|all, _| all.version_raised(file));
+            version_raised(self.hub, self.names, file);
         }
         Ok(())
     }
@@ -341,12 +347,15 @@ fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> 
                 Ok(())
             }
             Err(ObjectError::NoSuchObject) => {
-                hub.with(|all, _| all.forget_file(file));
+                hub.with(|all, _| {
+                    names.has_left(file);
+                    all.forget_file(file);
+                });
                 Err(ManagerStatus::Stale)
             }
             Err(error) if is_beyond(names, file, to, &error) => {
                 tracing::error!(?file, %error, "somebody else sets versions");
-                hub.with(|all, _| all.version_raised(file));
+                version_raised(hub, names, file);
                 Err(outcome_of(&error))
             }
             Err(error) => {
@@ -356,6 +365,25 @@ fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> 
             }
         },
     }
+}
+
+/// Somebody else has raised a file's version, so that no capability to store it is good: what was set aside for it comes back, or whoever waits for
+/// room would wait until somebody wants the file.
+fn version_raised(hub: &SessionHub, names: &Namespace, file: FileHandle) {
+    let told = if names.has_quota() { names.object_version(file).ok() } else { None };
+    let length = match told {
+        Some((version, length)) if !is_store(version) => Some(length),
+        // A store of somebody else, who may not extend what is accounted for here.
+        Some((version, _)) => names.advance(file, version.saturating_add(1), true).ok(),
+        None => None,
+    };
+    hub.with(|all, _| {
+        names.give_up_room(file);
+        if let Some(length) = length {
+            names.settle_length(file, length);
+        }
+        all.version_raised(file);
+    });
 }
 
 /// Whether a drive refuses to set a version as the file has a higher one: there are other reasons to refuse.

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -119,6 +120,8 @@ pub enum ChangeError {
 pub struct WorkingKeys {
     drives: BTreeMap<DriveId, RwLock<KeptKeys>>,
     keeper: Option<Arc<dyn KeyKeeper>>,
+    /// That the file manager before this one is kept out by other keys is not written down for all drives yet.
+    is_to_be_fenced: AtomicBool,
 }
 
 impl WorkingKeys {
@@ -128,7 +131,29 @@ impl WorkingKeys {
         keeper: Option<Arc<dyn KeyKeeper>>,
     ) -> WorkingKeys {
         let drives = drives.into_iter().map(|(drive, keys)| (drive, RwLock::new(keys))).collect();
-        WorkingKeys { drives, keeper }
+        WorkingKeys { drives, keeper, is_to_be_fenced: AtomicBool::new(false) }
+    }
+
+    /// The file manager before this one is to be kept out of all drives by changes of keys that are [owed](WorkingKeys::owe): no drive
+    /// counts as fenced before [`WorkingKeys::fencing_is_noted`].
+    pub(crate) fn begin_fencing(&self) {
+        self.is_to_be_fenced.store(true, Ordering::Release);
+    }
+
+    /// These changes are owed durably, for every drive.
+    pub(crate) fn fencing_is_noted(&self) {
+        self.is_to_be_fenced.store(false, Ordering::Release);
+    }
+
+    /// Whether that could not be done yet.
+    pub(crate) fn is_to_be_fenced(&self) -> bool {
+        self.is_to_be_fenced.load(Ordering::Acquire)
+    }
+
+    /// Whether a drive takes nothing more of the file manager before this one.
+    pub(crate) fn is_fenced(&self, drive: DriveId) -> bool {
+        let is_done = |kept: KeptKeys| kept.owed == 0 && kept.pending.is_none();
+        !self.is_to_be_fenced() && self.kept(drive).is_none_or(is_done)
     }
 
     /// Keys that never change.

@@ -68,8 +68,8 @@ impl SessionService {
     pub(crate) fn tend(&self) {
         self.tell_of_orphans();
         callback_service::tend(&self.hub, &self.volumes);
-        let (ended, free) = self.hub.tend();
-        self.volumes.first().end_sessions(&ended);
+        // Whoever begins such a session anew finds after that that it is not written down.
+        let free = self.hub.tend(|ended| self.volumes.first().end_sessions(ended));
         self.remove(free);
     }
 

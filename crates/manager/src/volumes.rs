@@ -103,7 +103,8 @@ impl Volume {
     }
 
     /// Where there are callbacks: what the file manager before this one has sent to drives and they have not done yet is not done any more, and
-    /// no capability that it has given is good. Of drives that are not told yet nothing is promised.
+    /// no capability that it has given is good. Of drives that are not told yet nothing is promised; of none, if that can't be written down for
+    /// all: then housekeeping tries again.
     fn fence(&self) {
         if self.personality() != Personality::Afs {
             return;
@@ -111,8 +112,12 @@ impl Volume {
         let Some(rotation) = &self.rotation else {
             return;
         };
-        if let Err(error) = rotation.rotate(true) {
-            tracing::error!(volume = %self.name, %error, "the working keys are not changed");
+        self.options.keys.begin_fencing();
+        match rotation.rotate(true) {
+            Ok(_) => self.options.keys.fencing_is_noted(),
+            Err(error) => {
+                tracing::error!(volume = %self.name, %error, "the working keys are not changed: no file is read or stored yet");
+            }
         }
     }
 
@@ -353,6 +358,8 @@ impl Volumes {
             if volume.names.get().is_none() {
                 let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
                 volume.open_or_wait();
+            } else if volume.options.keys.is_to_be_fenced() {
+                volume.fence();
             }
             if let Some(names) = volume.names.get() {
                 let Backlog { objects, changes } = names.keep_house();

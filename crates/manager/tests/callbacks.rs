@@ -137,6 +137,37 @@ fn beside<'scope, T: Send + 'scope>(
 
 const A_WHILE: Duration = Duration::from_millis(100);
 
+/// A client that asks for what it is told, and never says that it knows.
+#[test]
+fn who_lives_and_never_says_that_he_knows_is_not_waited_for_for_ever() {
+    let lease = Duration::from_secs(1);
+    let cell = cell(lease);
+    let (reader, changer) = (Client::attach(&cell), Client::without_session(&cell));
+    assert!(reader.may_read(reader.root()).unwrap().promised);
+    thread::scope(|scope| {
+        let (changing, done) = beside(scope, || changer.make("file"));
+        let (client, open) = (reader.manager.number(), Vec::new());
+        let ask = EventsArguments { client, seen: 0, open, wait: false };
+        let refused = loop {
+            let asked = Instant::now();
+            match reader.manager.events(&Caller::ROOT, &ask) {
+                Ok(_) => {
+                    let is_done = done.recv_timeout(A_WHILE).is_ok();
+                    assert!(!is_done || asked.elapsed() >= lease, "it may believe");
+                }
+                Err(refused) => break refused,
+            }
+        };
+        let is_refused =
+            |error: &ClientError| matches!(error, ClientError::Manager(ManagerStatus::NoSession));
+        assert!(is_refused(&refused), "{refused}");
+        assert!(is_refused(&reader.may_read(reader.root()).unwrap_err()));
+        changing.join().unwrap();
+    });
+    reader.attach_again();
+    assert!(reader.may_read(reader.root()).unwrap().promised);
+}
+
 #[test]
 fn a_store_is_done_when_all_know_who_have_read_what_was_there() {
     let cell = cell(LONG_LEASE);
@@ -395,6 +426,9 @@ fn what_does_not_go_is_refused() {
     let asked =
         GetwcapArguments { file: private, client: number, least_end: 1, best_end: 1, cut: None };
     is(client.manager.get_write_capability(&user, &asked).unwrap_err(), ManagerStatus::Access);
+    // Nor does he return what may be another one's store.
+    let returned = ReturncapArguments { file: private, client: number, version: 1 };
+    is(client.manager.return_capability(&user, &returned).unwrap_err(), ManagerStatus::Access);
     let readable = client
         .manager
         .get_capability(&user, &GetcapArguments { file: private, client: number, contents: false })

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use nasd_capability::SecretKey;
 use nasd_clerk::{Clerk, ClerkOptions, OpenFile, OpenMode, RenameFlags};
-use nasd_client::{Authority, Caller, ClientError};
+use nasd_client::{Authority, Caller, ClientError, ConnectOptions, ManagerClient, RetryPolicy};
 use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper};
-use nasd_protocol::manager::{File, ManagerStatus, Name, Rotation};
-use nasd_types::DriveId;
+use nasd_protocol::manager::{
+    AttachArguments, File, GetcapArguments, ManagerStatus, Name, Rotation,
+};
+use nasd_types::{DriveId, Personality};
 
 use setup::{Cell, PARTITION_KEY};
 
@@ -262,6 +264,37 @@ fn a_drive_that_is_away_gets_its_key_later_while_others_go_on() {
 fn file_on_first(cell: &Cell) {
     let made = file(cell, "while-away");
     assert_eq!(made.handle.drive, DriveId(1));
+}
+
+#[test]
+fn a_manager_that_can_not_write_down_that_it_keeps_out_the_one_before_promises_nothing() {
+    let ring = Arc::new(Ring::default());
+    let keeper = Arc::clone(&ring);
+    *ring.dies.lock().unwrap() = Some((0, false));
+    let cell = Cell::with(2, move |config| {
+        config.keeper = Some(keeper);
+        config.personality = Personality::Afs;
+        config.sessions.lease = LONG;
+    });
+    // It does not ask again for long.
+    let retry = RetryPolicy::within(Duration::from_secs(1));
+    let options = ConnectOptions { retry, ..ConnectOptions::default() };
+    let address = cell.manager_address.to_string();
+    let client = ManagerClient::tls(address, cell.client_tls("host:a"), &options);
+    let number = client.number();
+    client
+        .attach(&Caller::ROOT, &AttachArguments { client: number, ..Default::default() })
+        .unwrap();
+    let root = client.volume(&Caller::ROOT, b"home").unwrap().root.handle;
+    let asked = GetcapArguments { file: root, client: number, contents: false };
+    let ask = || client.get_capability(&Caller::ROOT, &asked);
+    let told = ask();
+    assert!(matches!(told, Err(ClientError::Manager(ManagerStatus::Unavailable))), "{told:?}");
+    // There is room on the disk again.
+    *ring.dies.lock().unwrap() = None;
+    wait_until("the keys are changed", || ask().is_ok());
+    // Twice at least: who changes keys that are due may have come between.
+    assert!(ring.epoch(1) >= 3 && ring.epoch(2) >= 3);
 }
 
 #[test]

@@ -10,4 +10,4 @@ mod table;
 
 pub use cached_copy::{CachedCopy, Era};
 pub use rules::{Client, FileRules, NeverGiven, Reading, State, Step, Version, is_store};
-pub use table::{Callbacks, FileStep, Unknown};
+pub use table::{Callbacks, FileStep, Limits, Unknown};

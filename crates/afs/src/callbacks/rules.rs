@@ -18,8 +18,9 @@ pub const fn is_store(version: Version) -> bool {
 /// What the file manager is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Set the object's version at its drive, durably, and say so by [`FileRules::advanced`]. No capability of an
-    /// earlier version is good from then on.
+    /// Set the object's version at its drive, and say so by [`FileRules::advanced`]. No capability of an earlier version is good from then
+    /// on. An even one is durable then, with all that was written before, unless the client has seen to that and returned the store; an odd one
+    /// need not be.
     Advance {
         /// The new version.
         to: Version,
@@ -94,8 +95,12 @@ pub struct FileRules {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Store {
-    /// None: one that an earlier manager allowed.
+    /// None: it is nobody's, one that an earlier manager allowed, or of a client that is gone.
     writer: Option<Client>,
+    /// It was nobody's at some time: whoever says that he has stored it may be right.
+    was_nobodys: bool,
+    /// Who says so besides the writer: one of them errs, or lies.
+    claimants: Clients,
     /// Somebody else waits for its end.
     is_waited_for: bool,
     stage: Stage,
@@ -111,6 +116,13 @@ enum Stage {
     Closing { is_returned: bool },
     /// Holders of callbacks are being told.
     Breaking { untold: Clients, is_returned: bool },
+}
+
+impl Store {
+    /// Whether a client stores, or says that it has.
+    fn is_by(&self, client: Client) -> bool {
+        self.writer == Some(client) || self.claimants.has(client)
+    }
 }
 
 impl FileRules {
@@ -152,7 +164,7 @@ impl FileRules {
         self.holders.len()
     }
 
-    /// Whether a client holds a callback, has not been told yet that it is broken, or stores.
+    /// Whether a client holds a callback, has not been told yet that it is broken, or stores or says that it has stored.
     pub fn concerns(&self, client: Client) -> bool {
         let is_untold = |store: &Store| match &store.stage {
             Stage::Breaking { untold, .. } => untold.has(client),
@@ -160,7 +172,7 @@ impl FileRules {
         };
         let store = self.store.as_deref();
         self.holders.has(client)
-            || store.is_some_and(|store| store.writer == Some(client) || is_untold(store))
+            || store.is_some_and(|store| store.is_by(client) || is_untold(store))
     }
 
     /// All of those.
@@ -171,7 +183,14 @@ impl FileRules {
             Stage::Opening | Stage::Writing | Stage::Closing { .. } => None,
         });
         let others = untold.into_iter().flat_map(Clients::iter);
-        self.holders.iter().chain(others).chain(self.writer()).collect()
+        self.holders.iter().chain(others).chain(self.storing()).collect()
+    }
+
+    /// Who stores, and who says that he has.
+    pub(crate) fn storing(&self) -> impl Iterator<Item = Client> {
+        let store = self.store.as_deref();
+        let claimants = store.into_iter().flat_map(|store| store.claimants.iter());
+        store.and_then(|store| store.writer).into_iter().chain(claimants)
     }
 
     /// Who stores.
@@ -224,9 +243,9 @@ impl FileRules {
         ended
     }
 
-    /// A client that was to hold a callback does not: somebody else is changing attributes or names.
-    pub(crate) fn unpromise(&mut self, client: Client) {
-        self.holders.remove(client);
+    /// A client does not hold a callback any more. Whether it has.
+    pub(crate) fn unpromise(&mut self, client: Client) -> bool {
+        self.holders.remove(client)
     }
 
     /// A client wants to write: who may already is told so again, so that it may go on, unless somebody waits for its end. Where
@@ -307,11 +326,15 @@ impl FileRules {
         if let Some(store) = self.store.as_deref_mut()
             && is_current
         {
-            if store.writer.is_some_and(|writer| writer != client) {
-                return Err(NeverGiven);
+            match store.writer {
+                Some(writer) if writer != client && store.was_nobodys => {
+                    store.claimants.add(client);
+                    return Ok(Vec::new());
+                }
+                Some(writer) if writer != client => return Err(NeverGiven),
+                // None: it has another session since, or another manager.
+                _ => store.writer = Some(client),
             }
-            // None: it has another session since, or another manager.
-            store.writer = Some(client);
             match &mut store.stage {
                 Stage::Writing => return Ok(self.close(true)),
                 Stage::Closing { is_returned } | Stage::Breaking { is_returned, .. } => {
@@ -349,8 +372,9 @@ impl FileRules {
         let Some(store) = &mut self.store else {
             return Vec::new();
         };
+        store.claimants.remove(client);
         if store.writer == Some(client) {
-            store.writer = None;
+            (store.writer, store.was_nobodys) = (None, true);
             match &mut store.stage {
                 Stage::Writing => return self.close(false),
                 Stage::Closing { is_returned } | Stage::Breaking { is_returned, .. } => {
@@ -372,7 +396,9 @@ impl FileRules {
     }
 
     fn begin(&mut self, writer: Option<Client>, stage: Stage) {
-        self.store = Some(Box::new(Store { writer, is_waited_for: false, stage }));
+        let (was_nobodys, claimants) = (writer.is_none(), Clients::default());
+        let store = Store { writer, was_nobodys, claimants, is_waited_for: false, stage };
+        self.store = Some(Box::new(store));
     }
 
     fn close(&mut self, is_returned: bool) -> Vec<Step> {
@@ -392,8 +418,9 @@ impl FileRules {
 
     /// Ends the store if everybody was told.
     fn settle(&mut self) -> Vec<Step> {
-        let Some(Store { writer, stage: Stage::Breaking { untold, is_returned }, .. }) =
-            self.store.as_deref()
+        let Some(Store {
+            writer, claimants, stage: Stage::Breaking { untold, is_returned }, ..
+        }) = self.store.as_deref_mut()
         else {
             return Vec::new();
         };
@@ -401,11 +428,15 @@ impl FileRules {
             return Vec::new();
         }
         let (writer, is_returned) = (*writer, *is_returned);
+        let (claimants, version) = (mem::take(claimants), self.version - 1);
         self.store = None;
         let mut steps = Vec::new();
         if let Some(client) = writer.filter(|_| is_returned) {
             self.holders.add(client);
-            steps.push(Step::Stored { client, version: self.version - 1, is_promised: true });
+            steps.push(Step::Stored { client, version, is_promised: true });
+        }
+        for client in claimants.iter() {
+            steps.push(Step::Stored { client, version, is_promised: false });
         }
         steps.push(Step::Settled);
         steps

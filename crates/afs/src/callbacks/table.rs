@@ -18,6 +18,25 @@ pub enum Unknown {
     Wait,
 }
 
+/// How many callbacks there may be: a file manager remembers them all, and clients forget what they were promised without saying so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// That one client holds.
+    pub of_client: usize,
+    /// That all hold.
+    pub in_all: usize,
+}
+
+/// So many end at a time at most, so that a client can deal with them soon.
+const MOST_ENDED: usize = 1024;
+
+impl Default for Limits {
+    /// 262,144 of a client, which are twice as many as ours remembers, and 4,194,304 in all, in less than 200 bytes each.
+    fn default() -> Self {
+        Limits { of_client: 1 << 18, in_all: 1 << 22 }
+    }
+}
+
 /// What is to be done, and of which file.
 pub type FileStep<F> = (F, Step);
 
@@ -33,15 +52,37 @@ pub struct Callbacks<F> {
     changing: HashMap<F, Vec<Client>>,
     /// Who may believe yet what such a change has ended.
     believers: HashMap<F, Clients>,
+    limits: Limits,
+    /// Of how many files each client is among those: they are among its files, too.
+    believing: HashMap<Client, usize>,
+    /// Files of all clients, and of how many of those they are among the believers.
+    counts: Counts,
+}
+
+/// Sums over all clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    files: usize,
+    believed: usize,
 }
 
 impl<F> Default for Callbacks<F> {
     fn default() -> Self {
+        Callbacks::with_limits(Limits::default())
+    }
+}
+
+impl<F> Callbacks<F> {
+    /// None yet, and never more than that for long.
+    pub fn with_limits(limits: Limits) -> Callbacks<F> {
         Callbacks {
             files: HashMap::new(),
             by_client: HashMap::new(),
             changing: HashMap::new(),
             believers: HashMap::new(),
+            limits,
+            believing: HashMap::new(),
+            counts: Counts::default(),
         }
     }
 }
@@ -85,13 +126,7 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         };
         let concerned = rules.concerned();
         self.files.remove(&file);
-        let believers = self.believers.entry(file).or_default();
-        for client in &concerned {
-            believers.add(*client);
-        }
-        if believers.is_empty() {
-            self.believers.remove(&file);
-        }
+        concerned.iter().for_each(|client| self.believes(*client, file));
         concerned.iter().for_each(|client| self.note(*client, file));
         concerned
     }
@@ -116,12 +151,7 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         self.changing.entry(file).or_default().push(client);
         if let Some(Some(rules)) = self.files.get_mut(&file) {
             let ended = rules.changes(client);
-            if !ended.is_empty() {
-                let believers = self.believers.entry(file).or_default();
-                for other in ended.iter() {
-                    believers.add(other);
-                }
-            }
+            ended.iter().for_each(|other| self.believes(other, file));
         }
         self.forget(file);
         let believers = self.believers.get(&file).map(|all| all.iter().collect::<Vec<_>>());
@@ -144,12 +174,69 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     /// A client believes nothing any more of what such changes have ended.
     pub fn told_change(&mut self, client: Client, file: F) {
         if let Entry::Occupied(mut believers) = self.believers.entry(file) {
-            believers.get_mut().remove(client);
+            let has_believed = believers.get_mut().remove(client);
             if believers.get().is_empty() {
                 believers.remove();
             }
+            if has_believed {
+                self.believes_no_more(client);
+            }
         }
         self.note(client, file);
+    }
+
+    fn believes(&mut self, client: Client, file: F) {
+        if self.believers.entry(file).or_default().add(client) {
+            *self.believing.entry(client).or_default() += 1;
+            self.counts.believed += 1;
+        }
+    }
+
+    fn believes_no_more(&mut self, client: Client) {
+        self.counts.believed -= 1;
+        if let Entry::Occupied(mut believing) = self.believing.entry(client) {
+            *believing.get_mut() -= 1;
+            if *believing.get() == 0 {
+                believing.remove();
+            }
+        }
+    }
+
+    /// Files that a client has to do with, without those of which it is to say that it believes nothing any more.
+    fn held_by(&self, client: Client) -> usize {
+        let believing = self.believing.get(&client).copied().unwrap_or_default();
+        self.by_client.get(&client).map_or(0, Files::len).saturating_sub(believing)
+    }
+
+    /// A client was promised something. Where it holds more callbacks than one may, or all do together, some of those that were given
+    /// first end: whose, and of which files. They are to be told, and to say so by [`Callbacks::told_change`].
+    pub fn end_some(&mut self, client: Client) -> Vec<(Client, F)> {
+        let Limits { of_client, in_all } = self.limits;
+        let mut ended = Vec::new();
+        if self.held_by(client) > of_client {
+            self.end_some_of(client, of_client, &mut ended);
+        }
+        if self.counts.files - self.counts.believed > in_all {
+            // Of whoever has most: not often, as they are many that end then.
+            let most = self.by_client.keys().copied().max_by_key(|client| self.held_by(*client));
+            most.into_iter().for_each(|client| self.end_some_of(client, in_all, &mut ended));
+        }
+        ended
+    }
+
+    fn end_some_of(&mut self, client: Client, limit: usize, ended: &mut Vec<(Client, F)>) {
+        let Some(files) = self.by_client.get_mut(&client) else {
+            return;
+        };
+        for file in files.oldest((limit / 16).clamp(1, MOST_ENDED)) {
+            if let Some(Some(rules)) = self.files.get_mut(&file)
+                && rules.unpromise(client)
+            {
+                self.believes(client, file);
+                ended.push((client, file));
+                self.forget(file);
+            }
+        }
     }
 
     /// On whose behalf attributes or names are being changed, in order; each as often as it is.
@@ -239,6 +326,7 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     /// A client's lease is over: it believes nothing.
     pub fn gone(&mut self, client: Client) -> Vec<FileStep<F>> {
         let files = self.by_client.remove(&client).unwrap_or_default();
+        self.counts.files -= files.len();
         let mut steps = Vec::new();
         for file in files.to_vec() {
             steps.extend(self.with(file, |rules| rules.gone(client)));
@@ -276,12 +364,10 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         let Some(Some(rules)) = self.files.get_mut(&file) else {
             return Vec::new();
         };
-        let writer = rules.writer();
+        let storing: Vec<Client> = rules.storing().collect();
         let steps = change(rules);
         let steps = self.promising(file, steps);
-        if let Some(writer) = writer {
-            self.note(writer, file);
-        }
+        storing.into_iter().for_each(|client| self.note(client, file));
         self.forget(file);
         of_file(file, steps)
     }
@@ -309,9 +395,10 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         let concerns = |rules: &FileRules| rules.concerns(client);
         let believes = self.believers.get(&file).is_some_and(|all| all.has(client));
         if believes || self.files.get(&file).and_then(Option::as_ref).is_some_and(concerns) {
-            self.by_client.entry(client).or_default().add(file);
+            let is_new = self.by_client.entry(client).or_default().add(file);
+            self.counts.files += usize::from(is_new);
         } else if let Entry::Occupied(mut files) = self.by_client.entry(client) {
-            files.get_mut().remove(file);
+            self.counts.files -= usize::from(files.get_mut().remove(file));
             if files.get().is_empty() {
                 files.remove();
             }
@@ -452,6 +539,13 @@ mod tests {
 
     /// What always is so.
     fn check(callbacks: &Callbacks<u64>, drives: &Drives, clients: u64) {
+        let files = callbacks.by_client.values().map(Files::len).sum();
+        let believed = callbacks.believers.values().map(Clients::len).sum();
+        assert_eq!(callbacks.counts, Counts { files, believed });
+        for client in 0..clients {
+            let believes = callbacks.believers.values().filter(|all| all.has(client)).count();
+            assert_eq!(callbacks.believing.get(&client).copied().unwrap_or_default(), believes);
+        }
         assert_eq!(index(callbacks), concerned(callbacks, clients));
         let is_idle = |rules: &Option<FileRules>| rules.as_ref().is_some_and(FileRules::is_idle);
         assert!(!callbacks.files.values().any(is_idle));
@@ -486,13 +580,24 @@ mod tests {
     fn clients_files_are_those_that_they_have_to_do_with_and_what_is_idle_is_forgotten() {
         const CLIENTS: u64 = 4;
         let mut numbers = Numbers(7);
-        let (mut callbacks, mut drives) = (Callbacks::default(), Drives::default());
+        let limits = Limits { of_client: 3, in_all: 8 };
+        let (mut callbacks, mut drives) = (Callbacks::with_limits(limits), Drives::default());
+        let mut ended = 0;
         let mut alone = Alone::default();
         for _ in 0..200_000 {
             let (client, file) = (numbers.below(CLIENTS), numbers.below(6));
             let version = drives.versions.get(&file).copied().unwrap_or_default();
             let asked = match numbers.below(10) {
-                0 => callbacks.may_read(client, file).map(|_| Vec::new()),
+                0 => {
+                    let read = callbacks.may_read(client, file).map(|_| Vec::new());
+                    for (other, file) in callbacks.end_some(client) {
+                        ended += 1;
+                        if numbers.below(3) > 0 {
+                            callbacks.told_change(other, file);
+                        }
+                    }
+                    read
+                }
                 1 => callbacks.may_write(client, file),
                 2 => {
                     let version = version.saturating_sub(numbers.below(3));
@@ -552,5 +657,48 @@ mod tests {
             check(&callbacks, &drives, CLIENTS);
             check_alone(&callbacks, &mut alone);
         }
+        assert!(ended > 500, "{ended}");
+    }
+
+    fn read(callbacks: &mut Callbacks<u64>, client: Client, file: u64) -> Vec<(Client, u64)> {
+        if callbacks.may_read(client, file) == Err(Unknown::Ask) {
+            callbacks.found(file, 2);
+            assert_eq!(callbacks.may_read(client, file), Ok(Reading::Promised(2)));
+        }
+        callbacks.end_some(client)
+    }
+
+    #[test]
+    fn there_are_so_many_callbacks_and_those_that_were_given_first_end() {
+        let mut callbacks = Callbacks::with_limits(Limits { of_client: 1000, in_all: 1500 });
+        let mut untold = Vec::new();
+        for file in 0..1900 {
+            untold.extend(read(&mut callbacks, 1, file));
+            assert!(callbacks.held() <= 1000);
+        }
+        assert!(untold.len() >= 900 && untold.iter().all(|(_, file)| *file <= 1000));
+        assert_eq!(callbacks.counts.believed, untold.len());
+        // Until they know they are waited for.
+        let (_, file) = untold[0];
+        assert_eq!(callbacks.begin_change(2, file), [1]);
+        callbacks.end_change(2, file);
+        untold.drain(..).for_each(|(client, file)| callbacks.told_change(client, file));
+        assert_eq!((callbacks.believing.len(), callbacks.believers.len()), (0, 0));
+        assert!(
+            callbacks.begin_change(2, file).is_empty() && callbacks.files() == callbacks.held()
+        );
+        callbacks.end_change(2, file);
+        // Where all together have too many, those of whoever has most end.
+        for file in 0..900 {
+            let ended = read(&mut callbacks, 3, file);
+            assert!(ended.iter().all(|(client, _)| *client == 1 || file > 700), "{ended:?}");
+            assert!(callbacks.held() <= 1500);
+            untold.extend(ended);
+        }
+        assert!(callbacks.held_by(1) > 600 && callbacks.held_by(3) > 600);
+        callbacks.gone(1);
+        callbacks.gone(3);
+        assert_eq!((callbacks.counts, callbacks.files()), (Counts::default(), 0));
+        assert!(callbacks.believers.is_empty() && callbacks.believing.is_empty());
     }
 }

@@ -79,18 +79,22 @@ impl Namespace {
 
     /// Makes durable what the file manager before this one has done on a drive, once.
     fn settle_drive(&self, drive: DriveId) -> Result<(), ObjectError> {
-        let settled = || self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        if !settled().contains(&drive) {
-            // Who comes meanwhile does the same, as he would wait for it anyway: nobody waits for somebody who waits for a drive that is away.
-            self.objects.flush(drive, &[], Wait::Patient)?;
-            settled().insert(drive);
-        }
+        let is_settled =
+            self.settled.lock().unwrap_or_else(PoisonError::into_inner).contains(&drive);
+        // Who comes meanwhile does the same, as he would wait for it anyway: nobody waits for somebody who waits for a drive that is away.
+        if is_settled { Ok(()) } else { self.flush_all(drive, Wait::Patient) }
+    }
+
+    /// Makes durable all that a drive has.
+    pub(super) fn flush_all(&self, drive: DriveId, wait: Wait) -> Result<(), ObjectError> {
+        self.objects.flush(drive, &[], wait)?;
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner).insert(drive);
         Ok(())
     }
 
     /// Whether a drive takes nothing more of the file manager before this one.
     pub(super) fn is_fenced(&self, drive: DriveId) -> bool {
-        self.keys.kept(drive).is_none_or(|kept| kept.owed == 0 && kept.pending.is_none())
+        self.keys.is_fenced(drive)
     }
 
     /// Sets the version of a file at its drive. Answers the object's length at that moment.

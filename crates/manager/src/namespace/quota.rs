@@ -2,10 +2,11 @@
 //!
 //! The account is in memory only. A file manager that starts, or is given a quota, counts all files. For that it ends the stores that an
 //! earlier one has allowed, so that nobody makes a file longer that was counted; no store begins on a drive before its files are
-//! counted, and no file is made longer before all are. What is counted is durable at the drives, as are the ends of stores: so the
+//! counted, and no file is made longer before all are. What is counted is made durable at the drives before, as are the ends of stores: so the
 //! account is exact whoever dies.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_afs::callbacks::{Version, is_store};
@@ -30,6 +31,8 @@ pub enum Room {
     Full,
     /// Something may come back that is set aside for others, or files are not counted yet.
     Wait,
+    /// The file was removed since [`Namespace::ask_for_room`].
+    Gone,
 }
 
 /// How many bytes the files of a volume may have, and have.
@@ -48,11 +51,14 @@ struct Account {
     uncounted: Vec<DriveId>,
     /// Lengths of files that are being removed, and that nobody could extend when that was looked at.
     leaving: HashMap<FileHandle, u64>,
+    /// Files for which room is asked, by so many, with the length that they had a moment before; and whether they were removed since.
+    asked_for: HashMap<FileHandle, (usize, bool)>,
 }
 
 impl Account {
     fn new(limit: u64, drives: Vec<DriveId>) -> Account {
-        Account { escrow: Escrow::new(limit, 0), uncounted: drives, leaving: HashMap::new() }
+        let (leaving, asked_for) = (HashMap::new(), HashMap::new());
+        Account { escrow: Escrow::new(limit, 0), uncounted: drives, leaving, asked_for }
     }
 
     /// Nobody can extend a file any more, which has this length.
@@ -68,12 +74,34 @@ impl Account {
     /// A file is no more.
     fn has_left(&mut self, file: FileHandle) {
         let length = self.leaving.remove(&file);
+        if let Some((_, is_gone)) = self.asked_for.get_mut(&file) {
+            *is_gone = true;
+        }
         self.escrow.give_up(file);
         if self.escrow.has(file) {
             self.escrow.settle(file, 0);
         } else if let Some(length) = length {
             self.escrow.resized(file, length, 0);
         }
+    }
+}
+
+/// Held by who asks for room for a file.
+pub struct AskingForRoom<'a> {
+    quota: &'a Quota,
+    file: FileHandle,
+}
+
+impl Drop for AskingForRoom<'_> {
+    fn drop(&mut self) {
+        self.quota.with(|account| {
+            if let Entry::Occupied(mut asked) = account.asked_for.entry(self.file) {
+                asked.get_mut().0 -= 1;
+                if asked.get().0 == 0 {
+                    asked.remove();
+                }
+            }
+        });
     }
 }
 
@@ -154,9 +182,19 @@ impl Namespace {
         Ok(if at_drive == version { Ok(attributes.logical_size) } else { Err(at_drive) })
     }
 
+    /// Somebody is about to ask a file's length, and for room with that ([`Namespace::room_for`]), under [`Namespace::under_quota`]: what was removed meanwhile
+    /// must not be counted as though it were there.
+    pub fn ask_for_room(&self, file: FileHandle) -> AskingForRoom<'_> {
+        self.quota.with(|account| account.asked_for.entry(file).or_default().0 += 1);
+        AskingForRoom { quota: &self.quota, file }
+    }
+
     /// Sets aside what somebody needs to store a file. That counts until [`Namespace::settle_length`].
     pub fn room_for(&self, file: FileHandle, wanted: Wanted) -> Room {
         let room = self.quota.with(|account| {
+            if account.asked_for.get(&file).is_some_and(|(_, is_gone)| *is_gone) {
+                return Room::Gone;
+            }
             if !account.uncounted.is_empty() && wanted.least_end > wanted.length {
                 return Room::Wait;
             }
@@ -213,6 +251,11 @@ impl Namespace {
         {
             self.have_left(&[file]);
         }
+    }
+
+    /// A file is not at its drive any more.
+    pub fn has_left(&self, file: FileHandle) {
+        self.have_left(&[file]);
     }
 
     /// Whoever is about to remove files of a drive holds this; nothing where that is for later, because they are not counted yet.
@@ -276,6 +319,8 @@ impl Namespace {
         if !self.is_fenced(drive) {
             return Ok(None);
         }
+        // Also what this one has done, which was not to be durable while there was no quota: a file that was cut must not be longer again.
+        self.flush_all(drive, Wait::Brief)?;
         let objects = self.objects.objects_from(drive, ObjectId::FIRST_DYNAMIC, Wait::Brief)?;
         let mut bytes = 0_u64;
         for objects in objects.chunks(BATCH) {

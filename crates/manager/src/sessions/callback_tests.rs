@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use nasd_afs::callbacks::Limits;
 use nasd_types::{DriveId, ObjectId, PartitionId};
 
 use super::callbacks::STORE_TIME;
@@ -383,6 +384,38 @@ fn what_nobody_can_have_been_given_is_not_returned() {
 }
 
 #[test]
+fn who_returns_what_is_nobodys_does_not_keep_another_one_from_returning_it() {
+    let ends: [fn(&mut Manager); 2] = [
+        |all| deal_with(all, 3, 1),
+        // The one who was believed first is gone before: nobody is promised anything.
+        |all| {
+            all.detach(2, MEMBER).unwrap();
+            deal_with(all, 3, 1);
+        },
+    ];
+    for end in ends {
+        let mut all = sessions(&[1, 2, 3]);
+        assert_eq!((read(&mut all, 3), write(&mut all, 1)), (PROMISED, Ok(Turn::Done(3))));
+        assert_eq!(Returning::of(2, 3).ask(&mut all), Err(SessionError::NeverGiven), "another's");
+        assert!(all.is_stored_by(1, FILE) && !all.is_stored_by(2, FILE));
+        // Its session is over while it stores.
+        all.attach(1);
+        let (mut lie, mut returning) = (Returning::of(2, 3), Returning::of(1, 3));
+        assert_eq!(lie.ask(&mut all), Ok(Turn::Wait));
+        assert_eq!(returning.ask(&mut all), Ok(Turn::Wait));
+        end(&mut all);
+        assert_eq!(returning.ask(&mut all), Ok(Turn::Done(false)), "it is stored");
+        all.end_return(1, FILE, 3);
+        all.end_return(2, FILE, 3);
+        assert!(all.callbacks.is_nothing_returned());
+        // Nothing of that is left when all are gone.
+        [1, 3].into_iter().for_each(|client| all.detach(client, MEMBER).unwrap());
+        assert!(all.detach(2, MEMBER).is_err() || all.version_of(FILE).is_none());
+        assert_eq!((all.version_of(FILE), all.counts().callbacks), (None, 0));
+    }
+}
+
+#[test]
 fn the_manager_stores_one_at_a_time_and_takes_its_time() {
     let mut all = sessions(&[1, 2]);
     assert_eq!(read(&mut all, 1), PROMISED);
@@ -447,6 +480,27 @@ fn a_store_whose_asker_went_away_before_it_was_told_ends_with_its_time() {
     all.detach(1, MEMBER).unwrap();
     all.perform(opening);
     end_abandoned(&mut all);
+}
+
+#[test]
+fn who_holds_too_many_callbacks_is_told_that_some_end() {
+    let most = Limits::default().of_client as u64;
+    let mut all = sessions(&[1]);
+    for object in 0..=most {
+        let file = FileHandle { object: ObjectId(object), ..FILE };
+        assert_eq!(all.may_read(1, MEMBER, file, NOW), Ok(Turn::Work(DriveWork::Ask(file))));
+        all.found(file, Some(2));
+        assert_eq!(all.may_read(1, MEMBER, file, NOW), PROMISED);
+    }
+    let told = events(&mut all, 1);
+    assert!(told.iter().all(|event| matches!(event, Event::Changed(_))), "{told:?}");
+    assert_eq!((told.len(), all.counts().callbacks), (MAX_EVENTS, most as usize + 1 - MAX_EVENTS));
+    // Until it knows it is waited for.
+    let Event::Changed(ended) = told[0] else { return };
+    let mut recall = all.begin_change(0, [ended].into_iter(), NOW).unwrap();
+    assert!(!all.is_recalled(&mut recall));
+    deal_with(&mut all, 1, MAX_EVENTS as u64 + 1);
+    assert!(all.is_recalled(&mut recall));
 }
 
 #[test]

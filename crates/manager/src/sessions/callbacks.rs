@@ -96,6 +96,11 @@ impl FileCallbacks {
         }
     }
 
+    /// A client was promised something: whose callbacks end as there are too many, and of which files.
+    pub(super) fn end_some(&mut self, client: u64) -> Vec<(u64, FileHandle)> {
+        self.rules.end_some(client)
+    }
+
     /// A client has made a file that has this version: whether it holds a callback on it now.
     pub(super) fn made(&mut self, client: u64, file: FileHandle, version: Version) -> bool {
         if self.rules.may_read(client, file) == Err(Unknown::Ask) {
@@ -214,6 +219,11 @@ impl FileCallbacks {
         // As though its time were over: who returns a store is promised something.
         let steps = self.rules.expired(file, version);
         self.take(steps)
+    }
+
+    /// Whether a client stores a file, as far as is known.
+    pub(super) fn is_stored_by(&self, client: u64, file: FileHandle) -> bool {
+        self.rules.file(file).is_some_and(|rules| rules.writer() == Some(client))
     }
 
     /// The version of a file, if anything is known of it.

@@ -185,13 +185,15 @@ impl SessionHub {
         self.changed.notify_all();
     }
 
-    /// What is due: the clients whose sessions have ended, and files that nobody has open any more.
-    pub fn tend(&self) -> (Vec<u64>, Vec<FileHandle>) {
+    /// What is due: files that nobody has open any more. It is written down which clients' sessions have ended; no session begins
+    /// meanwhile, as what is written down of that would be undone.
+    pub fn tend(&self, write_down: impl FnOnce(&[u64])) -> Vec<FileHandle> {
         self.with(|sessions, now| {
             for client in sessions.expire(now) {
                 tracing::info!(client, "the session of a client that is not heard of has ended");
             }
-            (sessions.take_ended(), sessions.take_free_orphans())
+            write_down(&sessions.take_ended());
+            sessions.take_free_orphans()
         })
     }
 }
@@ -272,6 +274,18 @@ mod tests {
         assert_eq!((changing.client(), changing.has_others()), (1, true));
         assert!(begin.elapsed() >= lease, "{:?}", begin.elapsed());
         assert_eq!(hub.wait_for_events(2, "host:a"), Err(SessionError::Gone));
+    }
+
+    #[test]
+    fn no_session_begins_while_it_is_written_down_which_have_ended() {
+        let hub = hub(Duration::from_secs(600));
+        hub.with(|all, _| all.detach(2, "host:a")).unwrap();
+        let mut told = Vec::new();
+        hub.tend(|ended| {
+            told.extend_from_slice(ended);
+            assert!(hub.shared.try_lock().is_err());
+        });
+        assert_eq!(told, [2]);
     }
 
     #[test]

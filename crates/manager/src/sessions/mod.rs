@@ -29,6 +29,10 @@ pub const MAX_SESSIONS: usize = 1 << 16;
 /// Events of one answer at most.
 pub const MAX_EVENTS: usize = 1024;
 
+/// An event that a client has not dealt with after so many leases ends its session. One that is quick enough for its lease to go on
+/// asks for what it is told within a lease, and says within another one that it has dealt with it.
+const LEASES_TO_DEAL_WITH_AN_EVENT: u32 = 2;
+
 /// Times of a manager's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionTimes {
@@ -45,7 +49,7 @@ impl Default for SessionTimes {
 /// Why a session's request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionError {
-    /// There is no such session, or no more: attach, and what was held is lost.
+    /// There is no such session, or it is over: attach, and what was held is lost.
     Gone,
     /// The number is another member's.
     NotYours,
@@ -79,8 +83,23 @@ struct Client {
     member: String,
     /// Which of all sessions this is: a client may begin another one.
     serial: u64,
+    /// When it called last and was not refused: the client may believe for a lease after that.
     heard: Duration,
     events: Events,
+    /// It has not dealt with what it was told: it is refused, and told nothing more. It is gone when its lease is over, or it attaches anew.
+    is_over: bool,
+}
+
+impl Client {
+    fn end(&mut self) {
+        self.is_over = true;
+        self.events = Events::default();
+    }
+
+    /// Whether it may believe yet what ended by the event of that number.
+    const fn may_not_know(&self, number: u64) -> bool {
+        self.is_over || !self.events.is_done(number)
+    }
 }
 
 /// All sessions of one manager.
@@ -167,7 +186,8 @@ impl Sessions {
         let is_awaited = self.awaited.contains(&client) && self.is_grace(now);
         self.begun += 1;
         let (member, serial, events) = (member.to_owned(), self.begun, Events::default());
-        self.clients.insert(client, Client { member, serial, heard: now, events });
+        let begun = Client { member, serial, heard: now, events, is_over: false };
+        self.clients.insert(client, begun);
         let mut attached = Attached::default();
         for (place, (file, lock)) in claims.locks.iter().enumerate() {
             let is_own = lock.owner.client == client;
@@ -190,7 +210,7 @@ impl Sessions {
     /// # Errors
     /// `Gone`, `NotYours`.
     pub fn detach(&mut self, client: u64, member: &str) -> Result<(), SessionError> {
-        self.require(client, member)?;
+        self.known(client, member)?;
         self.remove(client);
         self.ended.push(client);
         Ok(())
@@ -332,12 +352,33 @@ impl Sessions {
     ) -> Result<Turn<Reading>, SessionError> {
         self.require(client, member)?;
         self.require_no_grace(now)?;
-        Ok(self.callbacks.may_read(client, file))
+        let turn = self.callbacks.may_read(client, file);
+        self.end_some_callbacks(client);
+        Ok(turn)
+    }
+
+    /// A client was promised something, and there may be too many callbacks now.
+    fn end_some_callbacks(&mut self, client: u64) {
+        for (client, file) in self.callbacks.end_some(client) {
+            self.tell_changed(client, file);
+        }
+    }
+
+    fn tell_changed(&mut self, client: u64, file: FileHandle) {
+        if self.tell(client, Event::Changed(file)).is_none() {
+            // The file manager itself.
+            self.callbacks.dealt_with(client, &Event::Changed(file));
+        }
     }
 
     /// A client (0: one without a session) has made such a file, of that version: whether it holds a callback on it now.
     pub fn made(&mut self, client: u64, file: FileHandle, version: Version) -> bool {
-        self.clients.contains_key(&client) && self.callbacks.made(client, file, version)
+        let is_good = self.clients.get(&client).is_some_and(|known| !known.is_over);
+        let is_promised = is_good && self.callbacks.made(client, file, version);
+        if is_promised {
+            self.end_some_callbacks(client);
+        }
+        is_promised
     }
 
     /// A client wants to write such a file: the version of its store, once it may.
@@ -404,7 +445,15 @@ impl Sessions {
         self.require_no_grace(now)?;
         let (turn, told) = self.callbacks.returned((client, file, version), is_noted);
         self.tell_all(told);
+        if turn == Ok(Turn::Done(true)) {
+            self.end_some_callbacks(client);
+        }
         turn.map_err(|NeverGiven| SessionError::NeverGiven)
+    }
+
+    /// Whether a client stores a file, as far as is known: then it was asked whether it may.
+    pub fn is_stored_by(&self, client: u64, file: FileHandle) -> bool {
+        self.callbacks.is_stored_by(client, file)
     }
 
     /// A call waits no longer for what a return comes to.
@@ -475,10 +524,7 @@ impl Sessions {
     /// Somebody else has raised a file's version: whoever believes something of it is told, and no store of it ends before they know.
     pub fn version_raised(&mut self, file: FileHandle) {
         for client in self.callbacks.raised(file) {
-            if self.tell(client, Event::Changed(file)).is_none() {
-                // The file manager itself.
-                self.callbacks.dealt_with(client, &Event::Changed(file));
-            }
+            self.tell_changed(client, file);
         }
         self.news += 1;
     }
@@ -544,7 +590,7 @@ impl Sessions {
         while let Some(last) = recall.0.last() {
             let session = self.clients.get(&last.client);
             let session = session.filter(|session| session.serial == last.serial);
-            if session.is_some_and(|session| !session.events.is_done(last.number)) {
+            if session.is_some_and(|session| session.may_not_know(last.number)) {
                 return false;
             }
             recall.0.pop();
@@ -580,17 +626,22 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends the sessions of clients that were not heard of for the lease time, or are too far
-    /// behind, and waits no longer for those that should have come back; whose.
+    /// Ends the sessions of clients that were not heard of for the lease time, and waits no longer for those that should have come
+    /// back; whose. Clients that live, and have not dealt in time with what they are told, are refused from now on.
     pub fn expire(&mut self, now: Duration) -> Vec<u64> {
         let lease = self.times.lease;
-        let is_gone = |client: &Client| client.heard + lease <= now || client.events.is_overdue();
-        let gone: Vec<u64> = self
-            .clients
-            .iter()
-            .filter(|(_, client)| is_gone(client))
-            .map(|(number, _)| *number)
-            .collect();
+        let mut gone = Vec::new();
+        for (number, client) in &mut self.clients {
+            client.events.note(now);
+            let is_late = |since: Duration| since + lease * LEASES_TO_DEAL_WITH_AN_EVENT <= now;
+            if client.heard + lease <= now {
+                gone.push(*number);
+            } else if client.events.waits_since().is_some_and(is_late) {
+                client.end();
+                // It may be waiting for events.
+                self.told.push(*number);
+            }
+        }
         gone.iter().for_each(|client| self.remove(*client));
         let told = self.callbacks.expire(now);
         self.news += u64::from(!told.is_empty());
@@ -641,7 +692,14 @@ impl Sessions {
         }
     }
 
+    /// A session that is good.
     fn require(&mut self, client: u64, member: &str) -> Result<&mut Client, SessionError> {
+        let known = self.known(client, member)?;
+        if known.is_over { Err(SessionError::Gone) } else { Ok(known) }
+    }
+
+    /// One that may be over.
+    fn known(&mut self, client: u64, member: &str) -> Result<&mut Client, SessionError> {
         let known = self.clients.get_mut(&client).ok_or(SessionError::Gone)?;
         if known.member == member { Ok(known) } else { Err(SessionError::NotYours) }
     }
@@ -687,8 +745,15 @@ impl Sessions {
 
     fn tell(&mut self, client: u64, event: Event) -> Option<Recalled> {
         let session = self.clients.get_mut(&client)?;
-        let (number, serial) = (session.events.push(event), session.serial);
-        self.told.push(client);
+        let serial = session.serial;
+        let mut number = u64::MAX;
+        if !session.is_over {
+            number = session.events.push(event);
+            if session.events.is_overdue() {
+                session.end();
+            }
+            self.told.push(client);
+        }
         Some(Recalled { client, number, serial })
     }
 }

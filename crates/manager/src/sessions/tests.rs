@@ -178,11 +178,76 @@ fn a_client_that_attaches_anew_holds_nothing() {
 }
 
 #[test]
-fn a_client_that_falls_too_far_behind_is_given_up() {
+fn a_client_that_falls_too_far_behind_is_refused_and_waited_for_as_long_as_its_lease() {
     let mut sessions = sessions(&[1, 2]);
-    for object in 0..=events::MAX_BEHIND as u64 {
+    sessions.acknowledge(1, MEMBER, 0, &[], at(1)).unwrap();
+    for object in 0..=events::MAX_BEHIND as u64 + 1 {
         sessions.removed(file(object), 2, false);
     }
-    assert_eq!(sessions.expire(at(1)), [1]);
-    assert_eq!(sessions.take_free_orphans().len(), events::MAX_BEHIND + 1);
+    assert_eq!(sessions.acknowledge(1, MEMBER, 9, &[], at(5)), Err(SessionError::Gone));
+    assert_eq!(sessions.next_events(1, MEMBER), Err(SessionError::Gone));
+    assert_eq!(sessions.lease(1, MEMBER, file(1), at(5)), Err(SessionError::Gone));
+    sessions.acknowledge(2, MEMBER, 0, &[], at(5)).unwrap();
+    assert_eq!(sessions.expire(at(6)), []);
+    assert_eq!((sessions.take_free_orphans(), sessions.clients().count()), (vec![], 2));
+    assert_eq!(sessions.expire(at(7)), [1]);
+    assert_eq!(sessions.take_free_orphans().len(), events::MAX_BEHIND + 2);
+    assert_eq!(sessions.take_ended(), [1]);
+}
+
+/// Asks every second, and says only up to the first event that it has dealt with what it was told: when it is refused.
+fn refused_at(sessions: &mut Sessions, from: u64) -> u64 {
+    (from..from + 60)
+        .find(|now| {
+            sessions.acknowledge(2, MEMBER, 0, &[], at(*now)).unwrap();
+            sessions.expire(at(*now));
+            sessions.acknowledge(1, MEMBER, 1, &[], at(*now)) == Err(SessionError::Gone)
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_client_that_lives_and_deals_with_nothing_is_waited_for_no_longer_than_three_leases() {
+    let mut sessions = sessions(&[1, 2]);
+    assert_eq!(sessions.lease(1, MEMBER, file(3), at(0)), Ok(true));
+    sessions.removed(file(9), 2, false);
+    let mut recall = sessions.begin_change(2, [file(3)].into_iter(), at(0)).unwrap();
+    assert_eq!(refused_at(&mut sessions, 0), 12);
+    assert_eq!(sessions.next_events(1, MEMBER), Err(SessionError::Gone));
+    // Its last call that was not refused was at 11: it may believe for a lease from then on.
+    sessions.acknowledge(2, MEMBER, 0, &[], at(16)).unwrap();
+    assert_eq!((sessions.expire(at(16)), sessions.is_recalled(&mut recall)), (vec![], false));
+    assert_eq!(sessions.expire(at(17)), [1]);
+    assert!(sessions.is_recalled(&mut recall));
+    // Who attaches anew believes nothing, and is not waited for.
+    sessions.attach(1, MEMBER, &Claims::default(), at(17)).unwrap();
+    sessions.removed(file(8), 2, false);
+    sessions.removed(file(7), 2, false);
+    let mut recall = sessions.begin_change(2, [file(3)].into_iter(), at(17)).unwrap();
+    assert!(sessions.is_recalled(&mut recall), "it has no lease");
+    refused_at(&mut sessions, 17);
+    sessions.attach(1, MEMBER, &Claims::default(), at(30)).unwrap();
+    assert_eq!(sessions.next_events(1, MEMBER), Ok((1, vec![])));
+    // One that is over may say that it leaves.
+    sessions.removed(file(6), 2, false);
+    sessions.removed(file(5), 2, false);
+    refused_at(&mut sessions, 30);
+    assert_eq!((sessions.detach(1, MEMBER), sessions.clients().count()), (Ok(()), 1));
+}
+
+#[test]
+fn a_client_that_is_as_slow_as_its_lease_allows_is_not_given_up() {
+    let mut sessions = sessions(&[1, 2]);
+    let mut seen = 0;
+    for now in 0..120 {
+        sessions.acknowledge(2, MEMBER, u64::MAX, &[], at(now)).unwrap();
+        sessions.removed(file(now), 2, false);
+        // It takes all its time to deal with what the call before has told.
+        if now % 5 == 4 {
+            assert_eq!(sessions.acknowledge(1, MEMBER, seen, &[], at(now)), Ok(()), "at {now}");
+            let (first, events) = sessions.next_events(1, MEMBER).unwrap();
+            seen = first + events.len() as u64 - 1;
+        }
+        assert_eq!(sessions.expire(at(now)), []);
+    }
 }
