@@ -319,7 +319,7 @@ pub trait Objects: Send + Sync + 'static {
     fn restarts(&self) -> Option<u64>;
 }
 
-/// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.
+/// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself, but for taking locks.
 pub trait Sessions: Send + Sync + 'static {
     /// Begins a session, or goes on with it at a manager that was started anew.
     fn attach(&self, arguments: &AttachArguments) -> Result<Attached, ClerkError>;
@@ -332,7 +332,7 @@ pub trait Sessions: Send + Sync + 'static {
     /// Whether what is told of a directory from now on may be believed.
     fn lease(&self, arguments: &LeaseArguments) -> Result<bool, ClerkError>;
     /// Takes a lock, or learns who has it.
-    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError>;
+    fn lock(&self, caller: &Caller, arguments: &LockArguments) -> Result<LockAnswer, ClerkError>;
     /// Lets go of locks, or of waiting for them.
     fn unlock(&self, arguments: &UnlockArguments) -> Result<(), ClerkError>;
     /// Who would be in the way of a lock.

@@ -23,9 +23,9 @@ use crate::paths::components;
 use crate::session::{LockRequest, NameWatcher, Session};
 use crate::settings::Settings;
 use crate::wire::{
-    Caller, CellStatus, Changed, DirectoryPage, File, FileAttributes, FileHandle, FileType,
-    HeldLock, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation,
-    Volume,
+    Caller, CellStatus, Changed, DirectoryPage, Extended, File, FileAttributes, FileHandle,
+    FileType, HeldLock, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes,
+    SpaceInformation, Volume,
 };
 use crate::xattrs::XattrCache;
 
@@ -190,7 +190,8 @@ impl Clerk {
             self.core.known.told(&asking, caller, [(name.clone(), found)], false);
         }
         let entry = self.learn(caller, &told?, asked);
-        Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
+        let belief = self.told_to_all(dir, asking.belief());
+        Ok(Entry { belief, ..self.with_own_writes(entry) })
     }
 
     /// The file of that name, where that can be told without asking about the name.
@@ -215,12 +216,23 @@ impl Clerk {
         match self.getattr_since(caller, handle) {
             Ok((attributes, asked)) => {
                 let age = asked.elapsed();
+                let belief = self.told_to_all(dir, belief);
                 Ok(Some(Entry { handle, attributes, age, asked, belief }))
             }
             // It was removed a moment ago.
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// By what a name may be believed whoever looks for it. Where the mode of its directory does not tell who may, each caller is to be let in here.
+    fn told_to_all(&self, dir: FileHandle, belief: Option<Belief>) -> Option<Belief> {
+        let Some(promises) = self.core.promises() else {
+            return belief;
+        };
+        let by_mode =
+            |attributes: &FileAttributes| !attributes.extended.has(Extended::NAMES_BY_CALLER);
+        belief.filter(|_| promises.believed(dir).is_some_and(|(_, told)| by_mode(&told)))
     }
 
     /// Whether the volume has callbacks: what is told of a file is so until a [`NameWatcher`] is told otherwise.
@@ -498,10 +510,13 @@ impl Clerk {
         self.learn_directories(&made);
         self.core.changed_here(made.reply.handle, &made.reply.attributes);
         if let (Some(promises), Some(version)) = (promises, made.promised) {
+            let attributes = &made.reply.attributes;
+            self.core.lists.made(made.reply.handle, attributes.revision, caller.uid);
             promises.made(ends, made.reply.handle, (version, &made.reply.attributes));
         }
         let entry = Entry { asked, ..self.learn(caller, &made.reply, Instant::now()) };
-        Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
+        let belief = self.told_to_all(dir, asking.belief());
+        Ok(Entry { belief, ..self.with_own_writes(entry) })
     }
 
     /// What a symbolic link points to.
@@ -770,13 +785,15 @@ impl Clerk {
         entry: &Entry,
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
-        if mode.write && !self.core.may_store(caller, &entry.attributes) {
+        if mode.write && !self.core.may_store(caller, entry.handle, &entry.attributes)? {
             return Err(ClerkError::Access);
         }
         let reads = OpenMode { write: false, ..mode };
         let slot = self.slot_for(caller, entry.handle, reads)?;
         let file = self.core.file(entry.handle);
         if mode.read {
+            // A capability in hand may be one that was ended, and others may have asked for the attributes since.
+            self.core.require_readable(&slot)?;
             // Whoever opens it may want to know its length before he reads.
             file.show_current(&self.core, &slot)?;
         }
@@ -900,8 +917,13 @@ impl Clerk {
     ///
     /// `NoSession` where the clerk was told to have none; `LockLost`, `Interrupted`, and what the
     /// manager says.
-    pub fn lock(&self, request: &LockRequest, wait: bool) -> Result<Option<HeldLock>, ClerkError> {
-        let in_the_way = self.session()?.lock(request, wait)?;
+    pub fn lock(
+        &self,
+        caller: &Arc<Caller>,
+        request: &LockRequest,
+        wait: bool,
+    ) -> Result<Option<HeldLock>, ClerkError> {
+        let in_the_way = self.session()?.lock(caller, request, wait)?;
         if in_the_way.is_none() {
             if let Some(file) = self.core.open_file(request.file) {
                 // What was written here before the lock, and is kept because it is not durable, would hide what

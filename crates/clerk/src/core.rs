@@ -14,14 +14,14 @@ use crate::attributes::AttributeCache;
 use crate::backend::{Grant, Names, Objects};
 use crate::budget::Budget;
 use crate::buffers::{BufferPool, SpareBuffers};
-use crate::callbacks::Promises;
+use crate::callbacks::{Lists, Promises};
 use crate::file::FileState;
 use crate::grants::{Grants, Slot};
 use crate::hints::Room;
 use crate::measures::{MeasuredObjects, Measures};
 use crate::names::KnownNames;
 use crate::settings::Settings;
-use crate::wire::{Caller, File, FileAttributes, FileHandle, ManagerStatus, Volume};
+use crate::wire::{Caller, File, FileAttributes, FileHandle, ManagerStatus, Status, Volume};
 use crate::work_pool::WorkPool;
 
 /// First pause before a momentary failure is tried again.
@@ -113,6 +113,8 @@ pub(crate) struct Core {
     pub(crate) known: Arc<KnownNames>,
     /// Of a volume with callbacks.
     pub(crate) promises: OnceLock<Arc<Promises>>,
+    /// Of such a volume.
+    pub(crate) lists: Lists,
     pub(crate) buffers: BufferPool,
     /// Buffers of write-behind to be used again.
     pub(crate) spare: SpareBuffers,
@@ -180,6 +182,7 @@ impl Core {
             attributes: AttributeCache::default(),
             known: Arc::default(),
             promises: OnceLock::new(),
+            lists: Lists::default(),
             buffers: BufferPool::new(settings.read_ahead_bytes),
             answers: Mutex::default(),
             spare: SpareBuffers::default(),
@@ -357,7 +360,9 @@ impl Core {
                     // several changes of owner and mode come close together.
                     // Where there are callbacks it may be good now: a drive that was started anew was told its version again.
                     let is_same = fresh.issued == grant.issued && self.promises().is_none();
-                    if renewals > 0 && is_same {
+                    let may_do_no_more = error == ClerkError::Drive(Status::RefusedRights)
+                        && fresh.rights() == grant.rights();
+                    if renewals > 0 && (is_same || may_do_no_more) {
                         return Err(error);
                     }
                     // Other refusals may be over with another capability, however many there were. This one is for good.

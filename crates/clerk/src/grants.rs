@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nasd_afs::callbacks::Version;
 use nasd_client::interrupt::{self, Interrupted};
-use nasd_types::{Protection, Timestamp};
+use nasd_types::{Protection, Rights, Timestamp};
 
 use crate::backend::Grant;
 use crate::wire::{Caller, File, FileHandle};
@@ -20,6 +21,14 @@ const MAX_SLOTS: usize = 1 << 16;
 /// A capability that expires sooner than this is renewed in the background.
 const RENEW_BEFORE_NS: u64 = 60 * Timestamp::SECOND_NS;
 
+/// A capability in hand, if there is one.
+#[derive(Debug, Default)]
+struct Held {
+    grant: Option<Arc<Grant>>,
+    /// The version of the file that it was told with, where the volume has callbacks and that is known.
+    version: Option<Version>,
+}
+
 /// The place of one caller's capability for one file.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -27,7 +36,7 @@ pub(crate) struct Slot {
     pub(crate) caller: Arc<Caller>,
     /// For which file.
     pub(crate) handle: FileHandle,
-    current: Mutex<Option<Arc<Grant>>>,
+    current: Mutex<Held>,
     /// Held by the one who asks the manager for a new capability.
     renewing: Mutex<()>,
     renewal_queued: AtomicBool,
@@ -37,16 +46,36 @@ pub(crate) struct Slot {
 impl Slot {
     /// The capability in hand, good or not.
     pub(crate) fn current(&self) -> Option<Arc<Grant>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.held().grant.clone()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a new capability in place.
     pub(crate) fn install(&self, file: &File, protection: Protection) -> Arc<Grant> {
+        self.install_of(file, protection, None)
+    }
+
+    /// The same of one that was told with this version of the file.
+    pub(crate) fn install_of(
+        &self,
+        file: &File,
+        protection: Protection,
+        version: Option<Version>,
+    ) -> Arc<Grant> {
         let (caller, issued) = (Arc::clone(&self.caller), file.capability.clone());
         let grant = Arc::new(Grant::new(caller, file.handle, issued, protection));
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(Arc::clone(&grant));
+        *self.held() = Held { grant: Some(Arc::clone(&grant)), version };
         grant
+    }
+
+    /// Whether the file manager lets the caller read this version of the file, by what it told him of it.
+    pub(crate) fn may_read(&self, version: Version) -> bool {
+        let held = self.held();
+        let reads = |grant: &Arc<Grant>| grant.rights().contains(Rights::READ);
+        held.version == Some(version) && held.grant.as_ref().is_some_and(reads)
     }
 
     /// Waits for the turn to renew: one at a time asks the manager.

@@ -155,6 +155,7 @@ impl OpenFile {
     /// `NotOpenForThis`, and whatever the drive or the manager says.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, ClerkError> {
         self.check_mode(self.mode.read)?;
+        self.core.require_readable(&self.reader.slot)?;
         self.file.read(&self.core, &self.reader, offset, into)
     }
 
@@ -172,6 +173,7 @@ impl OpenFile {
         use_data: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ClerkError> {
         self.check_mode(self.mode.read)?;
+        self.core.require_readable(&self.reader.slot)?;
         let range = ByteRange::new(offset, length as u64);
         self.file.read_with(&self.core, &self.reader, range, scratch, use_data)
     }

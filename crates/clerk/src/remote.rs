@@ -151,8 +151,8 @@ impl Sessions for RemoteSessions {
         Ok(self.client.lease(&self.caller, arguments)?)
     }
 
-    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {
-        Ok(self.client.lock(&self.caller, arguments)?)
+    fn lock(&self, caller: &Caller, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {
+        Ok(self.client.lock(caller, arguments)?)
     }
 
     fn unlock(&self, arguments: &UnlockArguments) -> Result<(), ClerkError> {

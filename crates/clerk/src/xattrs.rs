@@ -54,11 +54,18 @@ impl XattrCache {
     }
 }
 
+/// What the list as AFS has it that governs a file is called.
+pub(crate) const AFS_ACL: &[u8] = b"system.nasd_acl";
+
+/// The same for root.
+const AFS_ACL_FOR_ROOT: &[u8] = b"trusted.nasd_acl";
+
 /// The kind that a name is of; and whether everybody may read it.
 fn kind_of(name: &Name) -> (Extended, bool) {
     match name.as_bytes() {
         b"system.posix_acl_access" => (Extended::ACCESS_ACL, true),
         b"system.posix_acl_default" => (Extended::DEFAULT_ACL, true),
+        AFS_ACL | AFS_ACL_FOR_ROOT => (Extended::AFS_ACL, false),
         name => (Extended::ATTRIBUTES, name.starts_with(b"security.")),
     }
 }
@@ -123,7 +130,10 @@ impl Clerk {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<Vec<u8>, ClerkError> {
-        if self.standing(caller, handle)?.extended == Extended::NONE {
+        let FileAttributes { extended, file_type, .. } = self.standing(caller, handle)?;
+        // What governs a file is told of its directory alone.
+        let only_governed = extended == Extended::AFS_ACL && file_type != FileType::Directory;
+        if extended == Extended::NONE || only_governed {
             return Ok(Vec::new());
         }
         self.ask(|names| names.listxattr(caller, handle))
@@ -149,6 +159,8 @@ impl Clerk {
         ask: impl FnMut(&dyn crate::Names) -> Result<File, ClerkError>,
     ) -> Result<FileAttributes, ClerkError> {
         let file = self.ask(ask)?;
+        // Others may search a directory now, or not any more.
+        self.core.known.end(file.handle);
         // The revision is another one, so that nothing that is kept counts any more.
         let entry = self.learn(caller, &file, Instant::now());
         self.core.changed_here(file.handle, &file.attributes);

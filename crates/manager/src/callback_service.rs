@@ -2,7 +2,9 @@
 //!
 //! What the rules want of drives is done by whoever waits for it, and otherwise by [`tend`].
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nasd_afs::callbacks::{Reading, Version, is_store};
@@ -14,7 +16,7 @@ use nasd_protocol::manager::{
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::caller::Caller;
-use crate::namespace::{Look, Namespace, Outcome, Room, Storing};
+use crate::namespace::{Look, NamedFile, Namespace, Outcome, Room, Storing};
 use crate::objects::ObjectError;
 use crate::session_service::status;
 use crate::sessions::callbacks::{DriveWork, STORE_TIME, Turn};
@@ -31,6 +33,9 @@ const STORE_LIFETIME: Duration = Duration::from_secs(60);
 
 /// What a client is given at most beyond what it needs to write: others want some, too.
 const MOST_MORE: u64 = 16 << 20;
+
+/// How many files of a directory are given its list side by side.
+const GIVERS: usize = 8;
 
 /// How often a request is begun anew when others come between.
 const ATTEMPTS: usize = 64;
@@ -153,6 +158,47 @@ impl CallbacksOf<'_> {
         drop(ending);
         self.turn(|all, _| Ok(all.settled(file, version)))?;
         outcome
+    }
+
+    /// Gives the files of a directory the list as AFS has it that was set there, if they are still to get it, and returns when all have it: nobody has
+    /// any right then by another one.
+    pub(crate) fn govern(&self, directory: FileHandle) -> Outcome<()> {
+        let _giving = self.names.begin_to_govern(directory);
+        let Some(revision) = self.names.governing(directory) else {
+            return Ok(());
+        };
+        let files = self.names.files_to_govern(directory)?;
+        let (next, failed) = (AtomicUsize::new(0), OnceLock::new());
+        let give = || {
+            while let Some(named) = files.get(next.fetch_add(1, Ordering::Relaxed))
+                && failed.get().is_none()
+            {
+                if let Err(status) = self.govern_one(directory, named) {
+                    let _ = failed.set(status);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            // Each waits for drives, and for those who hold callbacks.
+            (1..GIVERS.min(files.len())).for_each(|_| drop(scope.spawn(give)));
+            give();
+        });
+        match failed.into_inner() {
+            Some(status) => Err(status),
+            None => self.names.note_governed(directory, revision),
+        }
+    }
+
+    fn govern_one(&self, directory: FileHandle, named: &NamedFile) -> Outcome<()> {
+        for _ in 0..ATTEMPTS {
+            match self.storing(named.1, None, || self.names.govern(directory, named)) {
+                // Somebody else stores it.
+                Err(ManagerStatus::Busy) => {}
+                Err(ManagerStatus::Stale) => return Ok(()),
+                outcome => return outcome,
+            }
+        }
+        Err(ManagerStatus::Busy)
     }
 
     /// Where files may have only so many bytes, none is stored before those of its drive are counted.
@@ -306,11 +352,32 @@ pub(crate) fn tend(hub: &Arc<SessionHub>, volumes: &Arc<Volumes>) {
                 None => its_hub.with(|all, _| all.forget_file(work.file())),
             }
         };
-        let named = std::thread::Builder::new().name("nasd-callbacks".to_owned());
+        let named = thread::Builder::new().name("nasd-callbacks".to_owned());
         if let Err(error) = named.spawn(todo) {
             tracing::warn!(%error, "no thread to end a store");
             hub.with(|all, _| all.not_done(work));
             return;
+        }
+    }
+}
+
+/// Goes on with lists of directories that their files are still to get: whoever has set them does not wait for that any more.
+pub(crate) fn tend_lists(hub: &Arc<SessionHub>, volumes: &Volumes) {
+    for names in volumes.open_ones().filter(|names| names.has_callbacks()) {
+        for directory in names.left_governing() {
+            let (hub, names) = (Arc::clone(hub), Arc::clone(&names));
+            let give = move || {
+                let caller = Caller::default();
+                let all = CallbacksOf { hub: &hub, names: &names, caller: &caller, member: "" };
+                if let Err(status) = all.govern(directory) {
+                    tracing::debug!(?directory, %status, "files have no list of their directory yet");
+                }
+            };
+            let named = thread::Builder::new().name("nasd-lists".to_owned());
+            if let Err(error) = named.spawn(give) {
+                tracing::warn!(%error, "no thread to give files their lists");
+                return;
+            }
         }
     }
 }

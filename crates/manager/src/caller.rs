@@ -23,8 +23,8 @@ pub struct Caller {
     pub others: bool,
     /// The file that this request removes as far as the client knows, if the client has it open.
     pub keeps: Option<FileHandle>,
-    /// The file manager stores the file that is changed: where there are callbacks, nobody can read or write it.
-    pub stores: bool,
+    /// Files that the file manager stores meanwhile: where there are callbacks, nobody can read or write them.
+    pub stores: Vec<FileHandle>,
 }
 
 /// The peer may not act for any user, or not for the one that the credential claims.

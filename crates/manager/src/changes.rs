@@ -4,8 +4,8 @@
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
     Change, Changed, Create, File, FileHandle, Link, MAX_TOLD, ManagerStatus, Mkdir, Mkmount,
-    Mknod, Numbered, Procedure, Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, Tmpfile,
-    ToldDirectory, Unlink,
+    Mknod, Numbered, Procedure, Removexattr, Rename, RenameArguments, Rmdir, Setattr, Setxattr,
+    Symlink, Tmpfile, ToldDirectory, Unlink,
 };
 use nasd_rpc::AcceptStatus;
 use nasd_transport::{Answer, Peer};
@@ -16,6 +16,7 @@ use crate::caller::Caller;
 use crate::namespace::{Namespace, Node, Outcome};
 use crate::service::{Reply, results};
 use crate::session_service::SessionService;
+use crate::xattr::{self, Class};
 
 /// Whether a procedure is one of these.
 pub(crate) const fn is_change(procedure: Procedure) -> bool {
@@ -81,7 +82,7 @@ impl<'a> Changes<'a> {
                 match set_it(caller) {
                     // Others may read less by it, or something else.
                     Err(ManagerStatus::Busy) if names.has_callbacks() => {
-                        let caller = Caller { stores: true, ..caller.clone() };
+                        let caller = Caller { stores: vec![set.file], ..caller.clone() };
                         self.storing(set.file, true, set.changes.size, || set_it(&caller))
                     }
                     outcome => outcome,
@@ -110,11 +111,8 @@ impl<'a> Changes<'a> {
             Procedure::Rmdir => self.once_named::<Rmdir, _>(arguments, |caller, old| {
                 names.rmdir(caller, old.directory, old.name.as_bytes())
             }),
-            Procedure::Rename => self.once_named::<Rename, _>(arguments, |caller, rename| {
-                let from = (rename.from_directory, rename.from_name.as_bytes());
-                let to = (rename.to_directory, rename.to_name.as_bytes());
-                names.rename(caller, from, to, rename.flags)
-            }),
+            Procedure::Rename => self
+                .once_named::<Rename, _>(arguments, |caller, rename| self.rename(caller, &rename)),
             Procedure::Link => self.once_named::<Link, _>(arguments, |caller, link| {
                 names.link(caller, link.file, link.directory, link.name.as_bytes())
             }),
@@ -125,12 +123,14 @@ impl<'a> Changes<'a> {
             Procedure::Setxattr => self.once::<Setxattr>(arguments, |caller, set| {
                 let name = set.name.as_bytes();
                 let set_it = || names.setxattr(caller, set.file, name, &set.value, set.flags);
-                self.storing(set.file, is_of_system(name), None, set_it)
+                let set_it = self.storing(set.file, is_rule(name), None, set_it)?;
+                self.governed(set.file, name).map(|()| set_it)
             }),
             Procedure::Removexattr => self.once::<Removexattr>(arguments, |caller, old| {
                 let name = old.name.as_bytes();
                 let remove_it = || names.removexattr(caller, old.file, name);
-                self.storing(old.file, is_of_system(name), None, remove_it)
+                let removed = self.storing(old.file, is_rule(name), None, remove_it)?;
+                self.governed(old.file, name).map(|()| removed)
             }),
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
@@ -184,6 +184,48 @@ impl<'a> Changes<'a> {
         names.filter_map(|(at, name)| self.names.leads_to(at, name.as_bytes())).collect()
     }
 
+    /// Moves a name. Where that changes who may do what with a file, it is a store of it.
+    fn rename(&self, caller: &Caller, rename: &RenameArguments) -> Outcome<()> {
+        let from = (rename.from_directory, rename.from_name.as_bytes());
+        let to = (rename.to_directory, rename.to_name.as_bytes());
+        let rename_it = |caller: &Caller| self.names.rename(caller, from, to, rename.flags);
+        let mut outcome = rename_it(caller);
+        for _ in 0..ATTEMPTS {
+            if outcome != Err(ManagerStatus::Busy) {
+                break;
+            }
+            // The names may lead elsewhere by the time.
+            let files = self.names.files_to_store(from, to, rename.flags);
+            let caller = Caller { stores: files.clone(), ..caller.clone() };
+            outcome = self.storing_all(&files, &|| rename_it(&caller));
+        }
+        outcome
+    }
+
+    fn storing_all(
+        &self,
+        files: &[FileHandle],
+        operation: &dyn Fn() -> Outcome<()>,
+    ) -> Outcome<()> {
+        match files.split_first() {
+            None => operation(),
+            Some((first, rest)) => {
+                self.storing(*first, true, None, || self.storing_all(rest, operation))
+            }
+        }
+    }
+
+    /// After an attribute was set or removed: if it was a directory's list as AFS has it, its files have it when this returns. Who asks again since
+    /// he was not answered waits for that, too.
+    fn governed(&self, directory: FileHandle, name: &[u8]) -> Outcome<()> {
+        if xattr::class_of(name) != Ok(Class::AfsAcl) {
+            return Ok(());
+        }
+        let member = self.peer.identity.to_string();
+        let (hub, names, caller) = (self.sessions.hub(), self.names, self.caller);
+        CallbacksOf { hub, names, caller, member: &member }.govern(directory)
+    }
+
     /// Changes a file alone, as a store where that ends what others may do with it.
     fn storing<T>(
         &self,
@@ -233,7 +275,10 @@ impl<'a> Changes<'a> {
     }
 }
 
+/// How often a rename is begun anew when others come between.
+const ATTEMPTS: usize = 16;
+
 /// Whether an extended attribute says who may do what.
-fn is_of_system(name: &[u8]) -> bool {
-    name.starts_with(b"system.")
+fn is_rule(name: &[u8]) -> bool {
+    xattr::class_of(name).is_ok_and(Class::is_list)
 }

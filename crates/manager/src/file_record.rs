@@ -19,6 +19,7 @@
 //! for each entry that is a directory. Length, modification and change times are attributes of
 //! the object that the drive keeps.
 
+use nasd_afs::acl::Acl as AfsAcl;
 use nasd_protocol::manager::{Device, FileHandle, FileType};
 use nasd_types::{FS_SPECIFIC_BYTES, FsSpecific, ObjectId, Timestamp};
 use thiserror::Error;
@@ -223,6 +224,11 @@ impl FileRecord {
         self.inline.access_acl(self.mode)
     }
 
+    /// The list as AFS has it that governs it: a directory's own, or that of the directory of any other file.
+    pub fn afs_acl(&self) -> Option<AfsAcl> {
+        self.inline.afs_acl()
+    }
+
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.file_type == FileType::Directory
@@ -252,7 +258,7 @@ mod tests {
             }),
             revision: 9,
             create_time: Timestamp(0x0102_0304_0506_0700),
-            inline: pack(Some(&acl), None, &attributes).unwrap().inline,
+            inline: pack(Some(&acl), None, None, &attributes).unwrap().inline,
             ..FileRecord::new(FileType::Directory, 0o2755, (1000, 100))
         }
     }

@@ -197,8 +197,8 @@ impl ManagerService {
                 administration.reload_volumes(peer).map(|()| self.list_volumes())
             }),
             _ => match self.caller_of(head, peer) {
-                Ok(_) if is_of_sessions(procedure) => {
-                    self.on_sessions(procedure, peer.identity.to_string(), arguments)
+                Ok(caller) if is_of_sessions(procedure) => {
+                    self.on_sessions(procedure, (&caller, peer.identity.to_string()), arguments)
                 }
                 Ok(caller) if is_forwarded(procedure) => {
                     let member = peer.identity.to_string();
@@ -222,19 +222,33 @@ impl ManagerService {
     }
 
     /// What clients hold. A session belongs to the certificate that it came with.
-    fn on_sessions(&self, procedure: Procedure, member: String, arguments: &[u8]) -> Reply {
+    fn on_sessions(
+        &self,
+        procedure: Procedure,
+        (caller, member): (&Caller, String),
+        arguments: &[u8],
+    ) -> Reply {
         let sessions = self.sessions.of(member);
         match procedure {
             Procedure::Attach => run::<Attach>(arguments, |claims| sessions.attach(&claims)),
             Procedure::Detach => run::<Detach>(arguments, |who| sessions.detach(who.client)),
             Procedure::Events => run::<Events>(arguments, |seen| sessions.events(&seen)),
             Procedure::Closed => run::<Closed>(arguments, |closed| sessions.closed(&closed)),
-            Procedure::Lock => run::<Lock>(arguments, |wanted| sessions.lock(&wanted)),
+            Procedure::Lock => run::<Lock>(arguments, |wanted| {
+                self.require_lockable(caller, wanted.lock.file)?;
+                sessions.lock(&wanted)
+            }),
             Procedure::Unlock => run::<Unlock>(arguments, |held| sessions.unlock(&held)),
             Procedure::TestLock => run::<TestLock>(arguments, |wanted| sessions.test_lock(&wanted)),
             Procedure::Lease => run::<Lease>(arguments, |wanted| sessions.lease(&wanted)),
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
+    }
+
+    /// Requires that the caller may lock a file, where that takes a right.
+    fn require_lockable(&self, caller: &Caller, file: FileHandle) -> Outcome<()> {
+        let names = self.volumes.open_ones().find(|names| names.has(file));
+        names.map_or(Ok(()), |names| names.require_lockable(caller, file))
     }
 
     /// What clients of volumes of the personality `afs` ask for.

@@ -68,6 +68,7 @@ impl SessionService {
     pub(crate) fn tend(&self) {
         self.tell_of_orphans();
         callback_service::tend(&self.hub, &self.volumes);
+        callback_service::tend_lists(&self.hub, &self.volumes);
         // Whoever begins such a session anew finds after that that it is not written down.
         let free = self.hub.tend(|ended| self.volumes.first().end_sessions(ended));
         self.remove(free);

@@ -1,15 +1,16 @@
 //! Extended attributes: who may see and set them, and how they are kept.
 //!
 //! Access control lists, which are set and told as attributes, are kept in the record of the file, in
-//! a short form (`crate::acl`). All other attributes are kept there too if they fit beside them; else all
+//! a short form (`crate::acl`, and `nasd_afs::acl` of lists as AFS has them). All other attributes are kept there too if they fit beside them; else all
 //! of them in an *attribute object* on the file's drive, which the record names. It is never
 //! changed: other attributes are another object.
 //!
-//! What the record has, up to 178 bytes, one after the other:
+//! What the record has, up to 170 bytes, one after the other:
 //!
 //! ```text
 //! 1  length (u8), the access list      2  length (u8), the default list
 //! 3  name length (u8), value length (u8), name, value
+//! 4  length (u8), the list as AFS has it
 //! ```
 //!
 //! The attribute object:
@@ -22,6 +23,7 @@
 
 use std::collections::BTreeMap;
 
+use nasd_afs::acl::Acl as AfsAcl;
 use nasd_protocol::limits::{MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES};
 use nasd_protocol::manager::{FileType, ManagerStatus};
 use nasd_types::limits::MAX_NAME_BYTES;
@@ -30,12 +32,16 @@ use crate::acl::Acl;
 use crate::bytes::{Cursor, put_u16, put_u32, u16_at, u32_at};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
-use crate::permission::{self, READ, STICKY, WRITE};
+use crate::permission::{self, READ, WRITE};
 
 /// Name of the attribute that is the access control list.
 pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// Name of the attribute that is the list that files made in a directory begin with.
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+/// Name of the attribute that is a directory's list as AFS has it.
+pub const AFS_ACL: &[u8] = b"system.nasd_acl";
+/// The name under which root is told of that one: tools that copy attributes for root take it along, also to other file systems.
+pub const AFS_ACL_FOR_ROOT: &[u8] = b"trusted.nasd_acl";
 
 /// Longest attribute object, in bytes: what one write makes durable at once, and a client can list.
 pub const MAX_OBJECT_BYTES: usize = 1 << 20;
@@ -46,6 +52,7 @@ pub const INLINE_BYTES: usize = 170;
 const KIND_ACCESS: u8 = 1;
 const KIND_DEFAULT: u8 = 2;
 const KIND_ATTRIBUTE: u8 = 3;
+const KIND_AFS: u8 = 4;
 
 const MAGIC: [u8; 4] = *b"NXAT";
 const VERSION: u16 = 1;
@@ -67,6 +74,15 @@ pub enum Class {
     AccessAcl,
     /// The list that files made in a directory begin with.
     DefaultAcl,
+    /// A directory's list as AFS has it.
+    AfsAcl,
+}
+
+impl Class {
+    /// Whether it is a list that decides who may do what.
+    pub const fn is_list(self) -> bool {
+        matches!(self, Class::AccessAcl | Class::DefaultAcl | Class::AfsAcl)
+    }
 }
 
 /// The class of a name.
@@ -77,6 +93,7 @@ pub fn class_of(name: &[u8]) -> Result<Class, ManagerStatus> {
     match name {
         ACCESS_ACL => return Ok(Class::AccessAcl),
         DEFAULT_ACL => return Ok(Class::DefaultAcl),
+        AFS_ACL | AFS_ACL_FOR_ROOT => return Ok(Class::AfsAcl),
         _ => {}
     }
     let classes = [
@@ -107,7 +124,11 @@ pub fn require_readable(
         Class::User if !may_have_user_attributes(record) => Err(ManagerStatus::NoData),
         Class::User => permission::require(record, caller, READ),
         Class::Trusted if !caller.is_root() => Err(ManagerStatus::NoData),
+        Class::AccessAcl | Class::DefaultAcl if record.afs_acl().is_some() => {
+            Err(ManagerStatus::NoData)
+        }
         Class::AccessAcl | Class::DefaultAcl => require_can_have_acl(record),
+        Class::AfsAcl => permission::require_to_see_list(record, caller),
         Class::Trusted | Class::Security => Ok(()),
     }
 }
@@ -126,15 +147,20 @@ pub fn require_settable(
     match class {
         Class::User => {
             only_if(may_have_user_attributes(record))?;
-            let is_shared = record.is_directory() && record.mode & STICKY != 0;
+            let is_shared = record.is_directory() && permission::is_sticky(record);
             only_if(!is_shared || permission::is_owner(record, caller))?;
             permission::require(record, caller, WRITE)
         }
         Class::Trusted | Class::Security => only_if(caller.is_root()),
         Class::AccessAcl | Class::DefaultAcl => {
             require_can_have_acl(record)?;
-            only_if(permission::is_owner(record, caller))
+            only_if(permission::is_owner(record, caller))?;
+            // It would say nothing.
+            if record.afs_acl().is_some() { Err(ManagerStatus::NotSupported) } else { Ok(()) }
         }
+        // Files have that of their directory.
+        Class::AfsAcl if !record.is_directory() => Err(ManagerStatus::NotSupported),
+        Class::AfsAcl => only_if(permission::may_administer(record, caller)),
     }
 }
 
@@ -180,6 +206,7 @@ impl Inline {
                     Acl::take_beside_mode(list, 0).map(|_| (KIND_ACCESS, &[][..]))
                 }
                 Item::Default(list) => Acl::take_default(list).map(|_| (KIND_DEFAULT, &[][..])),
+                Item::Afs(list) => AfsAcl::from_bytes(list).map(|_| (KIND_AFS, &[][..])),
                 Item::Attribute(name, _) => is_whole_name(name).then_some((KIND_ATTRIBUTE, name)),
             }?;
             if place <= last {
@@ -211,6 +238,14 @@ impl Inline {
         })
     }
 
+    /// The list as AFS has it: a directory's own, and of a file that of its directory.
+    pub fn afs_acl(&self) -> Option<AfsAcl> {
+        self.items().find_map(|item| match item {
+            Item::Afs(list) => AfsAcl::from_bytes(list),
+            _ => None,
+        })
+    }
+
     /// The attributes that are no lists.
     pub fn attributes(&self) -> Attributes {
         let attributes = self.items().filter_map(|item| match item {
@@ -226,6 +261,7 @@ impl Inline {
             Item::Access(_) => (true, default, other),
             Item::Default(_) => (access, true, other),
             Item::Attribute(..) => (access, default, true),
+            Item::Afs(_) => (access, default, other),
         })
     }
 
@@ -245,6 +281,7 @@ enum Item<'a> {
     Access(&'a [u8]),
     Default(&'a [u8]),
     Attribute(&'a [u8], &'a [u8]),
+    Afs(&'a [u8]),
 }
 
 struct Items<'a>(Cursor<'a>);
@@ -258,6 +295,7 @@ impl<'a> Iterator for Items<'a> {
         match kind {
             KIND_ACCESS => cursor.take(length.into()).map(Item::Access),
             KIND_DEFAULT => cursor.take(length.into()).map(Item::Default),
+            KIND_AFS => cursor.take(length.into()).map(Item::Afs),
             KIND_ATTRIBUTE => {
                 let value_length = cursor.u8()?;
                 let name = cursor.take(length.into())?;
@@ -285,8 +323,13 @@ pub struct Packed {
 pub fn pack(
     access: Option<&Acl>,
     default: Option<&Acl>,
+    afs: Option<&AfsAcl>,
     attributes: &Attributes,
 ) -> Result<Packed, ManagerStatus> {
+    let mut last = Vec::new();
+    if let Some(acl) = afs {
+        put_list(KIND_AFS, &mut last, |out| out.extend_from_slice(&acl.to_bytes()))?;
+    }
     let mut lists = Vec::new();
     if let Some(acl) = access {
         put_list(KIND_ACCESS, &mut lists, |out| acl.put_beside_mode(out))?;
@@ -300,6 +343,8 @@ pub fn pack(
         all.extend_from_slice(name);
         all.extend_from_slice(value);
     }
+    all.extend_from_slice(&last);
+    lists.extend_from_slice(&last);
     if all.len() <= INLINE_BYTES {
         let inline = Inline::parse(&all).ok_or(ManagerStatus::NoSpace)?;
         return Ok(Packed { inline, object: None });
@@ -379,6 +424,7 @@ fn is_whole_name(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nasd_afs::acl::{AclRights, AclSubject, MAX_ENTRIES};
     use proptest::prelude::*;
 
     use super::*;
@@ -397,16 +443,26 @@ mod tests {
         }
     }
 
+    fn afs_acl(entries: u32) -> AfsAcl {
+        let mut acl = AfsAcl::default();
+        for user in 0..entries {
+            acl.set(AclSubject::User(user), user % 2 == 1, AclRights::ALL).unwrap();
+        }
+        acl
+    }
+
     proptest! {
         #[test]
-        fn what_is_packed_is_found(all in attributes(), users in 0..12_u32, has_default in any::<bool>()) {
+        fn what_is_packed_is_found(all in attributes(), users in 0..12_u32, has_default in any::<bool>(), entries in 0..6_u32) {
             let access = (users > 0).then(|| acl(users));
             let default = has_default.then(|| acl(3));
-            let packed = pack(access.as_ref(), default.as_ref(), &all).unwrap();
+            let afs = (entries > 0).then(|| afs_acl(entries));
+            let packed = pack(access.as_ref(), default.as_ref(), afs.as_ref(), &all).unwrap();
             let inline = Inline::parse(packed.inline.bytes()).unwrap();
             prop_assert_eq!(inline, packed.inline);
             prop_assert_eq!(inline.access_acl(0o771), access.map(|acl| Acl { owner: 7, mask: Some(7), other: 1, ..acl }));
             prop_assert_eq!(inline.default_acl(), default);
+            prop_assert_eq!(inline.afs_acl(), afs);
             let found = match &packed.object {
                 Some(object) => {
                     prop_assert!(inline.attributes().is_empty());
@@ -440,20 +496,23 @@ mod tests {
     #[test]
     fn lists_go_before_attributes_and_what_does_not_fit_is_refused() {
         let few = Attributes::from([(b"user.a".to_vec(), vec![1; 100])]);
-        assert!(pack(None, None, &few).unwrap().object.is_none());
-        let packed = pack(Some(&acl(20)), None, &few).unwrap();
+        assert!(pack(None, None, None, &few).unwrap().object.is_none());
+        let packed = pack(Some(&acl(20)), None, None, &few).unwrap();
         assert!(packed.object.is_some() && packed.inline.access_acl(0o751).is_some());
-        assert!(pack(Some(&acl(33)), None, &few).is_ok());
-        assert_eq!(pack(Some(&acl(34)), None, &few), Err(ManagerStatus::NoSpace));
-        assert_eq!(pack(Some(&acl(400)), None, &few), Err(ManagerStatus::NoSpace));
+        let most = afs_acl(MAX_ENTRIES as u32);
+        let packed = pack(None, None, Some(&most), &few).unwrap();
+        assert!(packed.object.is_some() && packed.inline.afs_acl() == Some(most));
+        assert!(pack(Some(&acl(33)), None, None, &few).is_ok());
+        assert_eq!(pack(Some(&acl(34)), None, None, &few), Err(ManagerStatus::NoSpace));
+        assert_eq!(pack(Some(&acl(400)), None, None, &few), Err(ManagerStatus::NoSpace));
         let much = |count: u32| -> Attributes {
             (0..count).map(|n| (format!("user.{n}").into_bytes(), vec![0; 65_536])).collect()
         };
-        assert!(pack(None, None, &much(15)).is_ok());
-        assert_eq!(pack(None, None, &much(16)), Err(ManagerStatus::NoSpace));
+        assert!(pack(None, None, None, &much(15)).is_ok());
+        assert_eq!(pack(None, None, None, &much(16)), Err(ManagerStatus::NoSpace));
         let many: Attributes =
             (0..400).map(|n| (format!("user.{n:0>195}").into_bytes(), Vec::new())).collect();
-        assert_eq!(pack(None, None, &many), Err(ManagerStatus::NoSpace));
+        assert_eq!(pack(None, None, None, &many), Err(ManagerStatus::NoSpace));
     }
 
     #[test]
@@ -463,12 +522,24 @@ mod tests {
         assert_eq!(class_of(b"security.capability"), Ok(Class::Security));
         assert_eq!(class_of(ACCESS_ACL), Ok(Class::AccessAcl));
         assert_eq!(class_of(DEFAULT_ACL), Ok(Class::DefaultAcl));
+        assert_eq!(class_of(AFS_ACL), Ok(Class::AfsAcl));
+        assert_eq!(class_of(AFS_ACL_FOR_ROOT), Ok(Class::AfsAcl));
         for name in [&b""[..], b"x", b"system.other", b"users.x", b"system.posix_acl_accessed"] {
             assert_eq!(class_of(name), Err(ManagerStatus::NotSupported));
         }
         for name in [&b"user."[..], b"trusted.", b"user.a\0b"] {
             assert_eq!(class_of(name), Err(ManagerStatus::Invalid));
         }
+    }
+
+    #[test]
+    fn a_list_of_afs_is_that_of_the_document() {
+        let list = AfsAcl::from_text(b"anyuser rl\n-user:1000 w").unwrap();
+        let packed = pack(None, None, Some(&list), &Attributes::new()).unwrap();
+        let bytes = packed.inline.bytes();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "040801098402e8030000");
+        assert!(crate::document::shows(&hex));
     }
 
     #[test]

@@ -12,10 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nasd_clerk::{Clerk, ClerkError, ClerkOptions, OpenFile, OpenMode, RenameFlags, Settings};
-use nasd_client::Caller;
-use nasd_protocol::manager::{FileHandle, ManagerStatus, Name, SetFileAttributes};
-use nasd_types::{ByteRange, Personality};
+use nasd_clerk::{
+    Clerk, ClerkError, ClerkOptions, LockRequest, OpenFile, OpenMode, RenameFlags, Settings,
+};
+use nasd_client::{Authority, Caller, ClientError, DriveClient};
+use nasd_protocol::manager::{
+    File, FileHandle, LockKind, LockMode, ManagerStatus, Name, SetFileAttributes, XattrFlags,
+};
+use nasd_types::{ByteRange, Personality, Protection};
 use setup::Cell;
 
 /// Where a test waits for its end.
@@ -407,4 +411,227 @@ fn nobody_reads_what_is_old_though_drives_and_managers_die() {
             }
         }
     });
+}
+
+/// A directory of the volume, with a list as AFS has it.
+fn listed(cell: &Cell, name: &str, list: &str) -> (Client, FileHandle) {
+    let root = Client::new(cell);
+    let made = root.clerk.mkdir(&root.caller, root.clerk.root(), &named(name), 0o755).unwrap();
+    root.govern(made.handle, list).unwrap();
+    (root, made.handle)
+}
+
+impl Client {
+    fn govern(&self, directory: FileHandle, list: &str) -> Result<(), ClerkError> {
+        let (name, flags) = (named("system.nasd_acl"), XattrFlags::NONE);
+        let set = self.clerk.setxattr(&self.caller, directory, &name, list.as_bytes(), flags);
+        set.map(drop)
+    }
+
+    fn list_of(&self, file: FileHandle) -> Result<String, ClerkError> {
+        let told = self.clerk.getxattr(&self.caller, file, &named("system.nasd_acl"))?;
+        Ok(String::from_utf8(told).unwrap())
+    }
+
+    fn may_open(&self, file: FileHandle, mode: OpenMode) -> Result<(), ClerkError> {
+        self.clerk.open(&self.caller, file, mode).map(drop)
+    }
+
+    fn lists(&self, directory: FileHandle) -> Result<usize, ClerkError> {
+        Ok(self.clerk.readdir(&self.caller, directory, 0, 1000)?.entries.len())
+    }
+
+    fn make_in(&self, directory: FileHandle, name: &str) -> Result<FileHandle, ClerkError> {
+        let made = self.clerk.create(&self.caller, directory, &named(name), 0o644, true);
+        Ok(made?.handle)
+    }
+}
+
+fn is_refused<T: std::fmt::Debug>(outcome: Result<T, ClerkError>) {
+    let access =
+        matches!(outcome, Err(ClerkError::Access | ClerkError::Manager(ManagerStatus::Access)));
+    assert!(access, "{outcome:?}");
+}
+
+/// What was given to somebody who reads, and how much the drive lets him read by that.
+struct Given {
+    file: File,
+    drive: DriveClient,
+    protection: Protection,
+}
+
+impl Given {
+    fn to(cell: &Cell, caller: &Caller, file: FileHandle) -> Given {
+        let file = cell.client("host:one").getattr(caller, file).unwrap();
+        Given { drive: cell.drive_of(&file), protection: cell.protection(), file }
+    }
+
+    fn reads(&self) -> Option<usize> {
+        let authority = Authority::capability(&self.file.capability, self.protection);
+        match self.drive.read(&authority, self.file.handle.name(), 0, &mut [0; 100]) {
+            Err(ClientError::Refused(_)) => None,
+            outcome => Some(outcome.unwrap().length),
+        }
+    }
+}
+
+#[test]
+fn who_loses_a_right_has_lost_it_when_the_list_is_set() {
+    let cell = cell(2);
+    let (root, directory) = listed(&cell, "governed", "user:1001 rl\nuser:1002 rl");
+    let file = root.make_in(directory, "file").unwrap();
+    root.stores(file, b"for all");
+    // Two users of one machine, and one of another.
+    let here = Client::of(&cell, 1001);
+    let beside = Client {
+        clerk: Arc::clone(&here.clerk),
+        caller: Arc::new(Caller { uid: 1002, gid: 1002, groups: Vec::new() }),
+    };
+    let there = Client::of(&cell, 1001);
+    let open: Vec<OpenFile> =
+        [&here, &beside, &there].map(|client| client.open(file, OpenMode::READ)).into();
+    open.iter().for_each(|open| assert_eq!(read(open), b"for all"));
+    for client in [&here, &beside, &there] {
+        assert_eq!(client.lists(directory), Ok(1));
+        is_refused(client.may_open(file, OpenMode::WRITE));
+        is_refused(client.make_in(directory, "new"));
+        let refused = Err(ClerkError::Manager(ManagerStatus::Permission));
+        assert_eq!(client.govern(directory, "anyuser all"), refused);
+    }
+    let given = Given::to(&cell, &here.caller, file);
+    assert_eq!(given.reads(), Some(7));
+    // He may read no more, who reads beside him may.
+    root.govern(directory, "user:1001 l\nuser:1002 rl").unwrap();
+    assert_eq!(given.reads(), None, "the capability is worthless");
+    let mut data = [0; 100];
+    for at in [0, 2] {
+        is_refused(open[at].read(0, &mut data));
+    }
+    root.stores(file, b"for one");
+    assert_eq!(read(&open[1]), b"for one");
+    assert_eq!(beside.reads(file), b"for one");
+    for client in [&here, &there] {
+        is_refused(client.may_open(file, OpenMode::READ));
+        assert_eq!(
+            client.clerk.lookup(&client.caller, directory, &named("file")).unwrap().handle,
+            file
+        );
+        assert_eq!(client.lists(directory), Ok(1));
+    }
+    for at in [0, 2] {
+        is_refused(open[at].read(0, &mut data));
+    }
+    // Nor see anything of it, though the names are known on the machine.
+    root.govern(directory, "user:1002 rlw").unwrap();
+    assert!(beside.clerk.lookup(&beside.caller, directory, &named("file")).is_ok());
+    assert_eq!((beside.lists(directory), beside.reads(file)), (Ok(1), b"for one".to_vec()));
+    for client in [&here, &there] {
+        is_refused(client.clerk.lookup(&client.caller, directory, &named("file")));
+        is_refused(client.clerk.lookup(&client.caller, directory, &named("nothing")));
+        is_refused(client.lists(directory));
+        is_refused(client.list_of(directory));
+    }
+    beside.stores(file, b"by one");
+    assert_eq!(root.reads(file)[..6], *b"by one");
+    // What is given again is there again.
+    root.govern(directory, "anyuser rl").unwrap();
+    open.iter().for_each(|open| assert_eq!(read(open)[..6], *b"by one"));
+    is_refused(beside.may_open(file, OpenMode::WRITE));
+}
+
+#[test]
+fn what_is_moved_in_is_governed_and_what_moves_out_is_not() {
+    let cell = cell(1);
+    let (root, directory) = listed(&cell, "governed", "user:1002 rl");
+    let other = Client::of(&cell, 1001);
+    let file = root.make("outside");
+    root.stores(file, b"open to all");
+    let open = other.open(file, OpenMode::READ);
+    assert_eq!(read(&open), b"open to all");
+    let given = Given::to(&cell, &other.caller, file);
+    assert_eq!(given.reads(), Some(11));
+    let (outside, name) = (root.clerk.root(), named("outside"));
+    let rename = |from, to| {
+        let none = RenameFlags::NONE;
+        root.clerk.rename(&root.caller, (from, &name), (to, &name), none, None).unwrap();
+    };
+    rename(outside, directory);
+    assert_eq!(given.reads(), None);
+    is_refused(open.read(0, &mut [0; 100]));
+    is_refused(other.may_open(file, OpenMode::READ));
+    assert_eq!(Client::of(&cell, 1002).reads(file), b"open to all");
+    rename(directory, outside);
+    assert_eq!(
+        (read(&open), other.reads(file)),
+        (b"open to all".to_vec(), b"open to all".to_vec())
+    );
+    // A file that was in the directory before it was given a list follows it, too; and one whose list is removed.
+    let (second, free) = (Client::new(&cell), listed(&cell, "free", "").1);
+    let remove = |directory| {
+        second.clerk.removexattr(&second.caller, directory, &named("system.nasd_acl")).unwrap();
+    };
+    remove(free);
+    let file = second.make_in(free, "file").unwrap();
+    second.stores(file, b"as before");
+    assert_eq!(other.reads(file), b"as before");
+    second.govern(free, "user:1002 rl").unwrap();
+    is_refused(other.may_open(file, OpenMode::READ));
+    remove(free);
+    assert_eq!(other.reads(file), b"as before");
+    is_refused(other.may_open(file, OpenMode::WRITE));
+}
+
+#[test]
+fn locks_take_their_right() {
+    let cell = cell(1);
+    let (root, directory) = listed(&cell, "governed", "user:1001 rlk\nuser:1002 rl");
+    let file = root.make_in(directory, "file").unwrap();
+    let (kind, mode) = (LockKind::Flock, LockMode::Shared);
+    let asked = LockRequest { file, kind, owner: 1, first: 0, last: u64::MAX, mode, process: 1 };
+    let (one, two) = (Client::of(&cell, 1001), Client::of(&cell, 1002));
+    assert_eq!(one.clerk.lock(&one.caller, &asked, false), Ok(None));
+    is_refused(two.clerk.lock(&two.caller, &asked, false));
+    root.govern(directory, "user:1002 rlk").unwrap();
+    assert_eq!(two.clerk.lock(&two.caller, &asked, false), Ok(None));
+    assert_eq!(one.clerk.unlock(&asked), Ok(()), "what one has he may give back");
+}
+
+/// The file manager is killed while it gives the files of a directory its list: they have it all the same, when whoever has set it is
+/// answered, and also if he is not there any more.
+#[test]
+fn a_list_is_given_to_all_files_though_the_manager_dies() {
+    const FILES: usize = 60;
+    let mut cell = cell(2);
+    let (root, directory) = listed(&cell, "governed", "anyuser rl");
+    let files: Vec<FileHandle> =
+        (0..FILES).map(|at| root.make_in(directory, &format!("f{at}")).unwrap()).collect();
+    let root = Arc::new(root);
+    for round in 0..6_u64 {
+        let list = format!("anyuser rl\nuser:{} rlidwk\n", 2000 + round);
+        let given = files.iter().filter(|file| root.list_of(**file).unwrap() == list).count();
+        assert_eq!(given, 0);
+        let setting = {
+            let (root, list) = (Arc::clone(&root), list.clone());
+            // In odd rounds somebody whose machine is not waited for.
+            let setter = if round % 2 == 0 { root } else { Arc::new(Client::new(&cell)) };
+            thread::spawn(move || setter.govern(directory, &list))
+        };
+        thread::sleep(Duration::from_millis(2 + 7 * round));
+        cell.restart_manager();
+        let begun = Instant::now();
+        if round % 2 == 0 {
+            setting.join().unwrap().unwrap();
+        }
+        loop {
+            let given = files.iter().filter(|file| root.list_of(**file).unwrap() == list).count();
+            if given == FILES {
+                break;
+            }
+            // Whoever was answered has the word of the manager.
+            assert!(round % 2 == 1, "round {round}: {given} of {FILES}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: {given} of {FILES}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(root.list_of(directory), Ok(list));
+    }
 }

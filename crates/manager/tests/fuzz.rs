@@ -23,7 +23,7 @@ use nasd_manager::acl::Acl;
 use nasd_manager::keys::{KeyKeeper, WorkingKeys};
 use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
 use nasd_manager::objects::remote::RemoteDrives;
-use nasd_manager::xattr::{ACCESS_ACL, DEFAULT_ACL};
+use nasd_manager::xattr::{ACCESS_ACL, AFS_ACL, DEFAULT_ACL};
 use nasd_manager::{ForwardedData, Lent, ManagerService};
 use nasd_protocol::manager::{
     Accessed, AccessedArguments, Attach, AttachArguments, Change, Closed, ClosedArguments, Commit,
@@ -519,6 +519,13 @@ fn set_list(file: FileHandle, which: &[u8]) -> SetxattrArguments {
     SetxattrArguments { file, name, flags, value: acl.to_xattr() }
 }
 
+/// A list as AFS has it.
+fn set_rules(directory: FileHandle) -> SetxattrArguments {
+    let (name, flags) = (Name::new(AFS_ACL).unwrap(), XattrFlags::NONE);
+    let value = b"anyuser rl\nuser:5 rlidwka\n-group:4 w\n".to_vec();
+    SetxattrArguments { file: directory, name, flags, value }
+}
+
 fn accessed(files: &[FileHandle]) -> AccessedArguments {
     let access = |file: &FileHandle| FileAccess { file: *file, time: Timestamp::MAX };
     AccessedArguments { root: files[0], accessed: files.iter().map(access).collect() }
@@ -578,6 +585,8 @@ fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
         sample(Procedure::Setxattr, SOMEBODY, &set_attribute(open, 2000)),
         sample(Procedure::Setxattr, SOMEBODY, &set_list(open, DEFAULT_ACL)),
         sample(Procedure::Setxattr, SOMEBODY, &set_list(file, ACCESS_ACL)),
+        sample(Procedure::Setxattr, SOMEBODY, &set_rules(open)),
+        sample(Procedure::Setxattr, SOMEBODY, &set_rules(file)),
         sample(Procedure::Getxattr, SOMEBODY, &attribute(file)),
         sample(Procedure::Getxattr, SOMEBODY, &attribute(open)),
         sample(Procedure::Listxattr, SOMEBODY, &file),

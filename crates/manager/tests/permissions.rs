@@ -1,6 +1,8 @@
 //! The rules of POSIX, rule by rule, through the operations.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
+#[path = "permissions/lists.rs"]
+mod lists;
 mod support;
 
 use std::sync::Arc;

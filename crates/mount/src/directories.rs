@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nasd_clerk::{Caller, DirectoryEntry, Entry, FileHandle, FileType};
+use nasd_clerk::{Caller, DirectoryEntry, Entry, Extended, FileHandle, FileType};
 use nasd_fuse::{Attributes, Errno, FileKind, Listing};
 
 use crate::attributes::{errno, kind};
@@ -106,6 +106,12 @@ impl Tree {
     pub(crate) fn opendir(&self, who: Who, ino: u64) -> Result<u64, Errno> {
         let handle = self.handle(ino)?;
         Ok(self.directories.insert(OpenDirectory::new(ino, handle, who)))
+    }
+
+    /// Whether the kernel may keep the names of a directory and tell them to others: as far as is known its mode tells who may be told.
+    pub(crate) fn may_keep_listing(&self, ino: u64) -> bool {
+        let known = self.inodes.handle(ino).and_then(|handle| self.clerk.believes(handle));
+        known.is_some_and(|(told, _)| !told.extended.has(Extended::NAMES_BY_CALLER))
     }
 
     /// The directories that are open.
@@ -284,9 +290,11 @@ impl Tree {
 
     /// The page after `cookie`.
     fn fetch(&self, directory: &OpenDirectory, cookie: u64) -> Result<Page, Errno> {
-        let caller = self.callers.get(directory.who);
-        let listed = self.clerk.readdir(&caller, directory.handle, cookie, PAGE_ENTRIES);
-        let listed = listed.map_err(|error| errno(&error))?;
+        let listed = self.with_groups(directory.who, |who| {
+            let caller = self.callers.get(who);
+            let listed = self.clerk.readdir(&caller, directory.handle, cookie, PAGE_ENTRIES);
+            listed.map_err(|error| errno(&error))
+        })?;
         let end = listed.end || listed.entries.is_empty();
         Ok(Page { after: cookie, entries: listed.entries, end })
     }

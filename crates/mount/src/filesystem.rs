@@ -487,7 +487,9 @@ impl Filesystem for VolumeFilesystem {
         let file = branch.tree.files.get(lock.handle).ok_or(Errno::EBADF);
         let who = who(context);
         let set = move |tree: &Arc<Tree>| {
-            let done = file.and_then(|file| tree.set_lock(who, &file, &lock, wait));
+            let done = file.and_then(|file| {
+                tree.with_groups(who, |who| tree.set_lock(who, &file, &lock, wait))
+            });
             reply.send(done.map(|()| Done));
         };
         if !wait {
@@ -626,8 +628,9 @@ impl Filesystem for VolumeFilesystem {
     fn open_directory(&self, context: &Context, node: u64, _flags: i32, reply: Reply<Opened>) {
         let Branch { tree, .. } = &*branch_of!(self, node, reply);
         let opened = tree.opendir(who(context), node);
-        // Where there are callbacks, the kernel keeps names as long as the directory's times are the same, of which it is told when they are not.
-        let flags = match tree.clerk.has_callbacks() && tree.kernel_looks {
+        // Where there are callbacks, the kernel keeps names as long as the directory's times are the same, of which it is told when they are not;
+        // but it gives them to whoever the mode lets list the directory.
+        let flags = match tree.may_keep_listing(node) && tree.kernel_looks {
             true => OpenedFlags::CACHE_DIR | OpenedFlags::KEEP_CACHE,
             false => OpenedFlags::empty(),
         };

@@ -76,12 +76,14 @@ impl Tree {
         match lock.kind {
             UNLOCKED => self.clerk.unlock(&asked).map_err(|error| errno(&error)),
             SHARED | EXCLUSIVE => {
-                let other = self.clerk.lock(&asked, wait).map_err(|error| errno(&error))?;
+                let caller = self.callers.get(who);
+                let other =
+                    self.clerk.lock(&caller, &asked, wait).map_err(|error| errno(&error))?;
                 if other.is_some() {
                     return Err(Errno::EAGAIN);
                 }
                 file.lockers().insert((asked.kind, lock.owner));
-                self.look_anew(&self.callers.get(who), file);
+                self.look_anew(&caller, file);
                 Ok(())
             }
             _ => Err(Errno::EINVAL),

@@ -1,5 +1,6 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
+mod acl;
 mod audit;
 mod bulk;
 mod cache;
@@ -16,6 +17,7 @@ mod partition;
 mod scan;
 mod volume;
 
+pub use acl::AclCommand;
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use bulk::{BulkCommand, BulkCopyArguments, BulkPlayArguments, BulkServeArguments};
 pub use cache::{CacheArguments, CacheCommand};
@@ -176,6 +178,9 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Show and set the access control lists of directories, as AFS has them.
+    #[command(subcommand)]
+    Acl(AclCommand),
     /// Share single files by capabilities: make, show, narrow and revoke them.
     #[command(subcommand)]
     Cap(CapCommand),

@@ -7,6 +7,7 @@ mod detach;
 mod drive_session;
 mod fsck;
 mod health;
+mod host_names;
 mod memory;
 mod metrics;
 mod notify;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
+#[path = "afs/lists.rs"]
+mod lists;
 mod support;
 
 use std::fs::{self, OpenOptions};

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nasd_afs::acl::{Acl, AclRights};
 use nasd_afs::callbacks::Version;
 use nasd_client::interrupt;
-use nasd_types::Timestamp;
+use nasd_types::{Rights, Timestamp};
 
 use super::Promises;
 use crate::ClerkError;
@@ -13,7 +14,8 @@ use crate::backend::Names;
 use crate::core::Core;
 use crate::file::FileState;
 use crate::grants::Slot;
-use crate::wire::{Caller, Extended, FileAttributes, FileHandle, ManagerStatus, Readable};
+use crate::wire::{Caller, Extended, FileAttributes, FileHandle, ManagerStatus, Name, Readable};
+use crate::xattrs::AFS_ACL;
 
 /// Between two looks whether a session has begun anew.
 const SESSION_PAUSE: Duration = Duration::from_millis(20);
@@ -41,7 +43,7 @@ impl Core {
         if let (Some(promises), Some(asking)) = (self.promises(), asking) {
             promises.granted(&asking, &told);
         }
-        slot.install(&told.file, self.protection());
+        slot.install_of(&told.file, self.protection(), Some(told.version));
         Ok(told)
     }
 
@@ -67,8 +69,80 @@ impl Core {
         }
     }
 
-    /// Whether the caller may write to a file, as far as its mode says; the file manager has the last word when it is stored.
-    pub(crate) fn may_store(&self, caller: &Caller, attributes: &FileAttributes) -> bool {
+    /// Requires that the file manager lets the caller read a file, as it is now, where more than its mode decides that. Who has
+    /// it open may have lost the right since, and what others have read is kept here for all.
+    pub(crate) fn require_readable(&self, slot: &Arc<Slot>) -> Result<(), ClerkError> {
+        let Some(promises) = self.promises() else {
+            return Ok(());
+        };
+        if let Some((version, is_governed)) = promises.believed_rule(slot.handle)
+            && (!is_governed || slot.may_read(version))
+        {
+            return Ok(());
+        }
+        if self.store_of(slot.handle).is_some() {
+            // Whoever stores here had the right when that began.
+            return Ok(());
+        }
+        let told = self.ask_capability(slot)?;
+        let may = told.file.capability.capability.rights.contains(Rights::READ);
+        let is_governed = told.file.attributes.extended.has(Extended::AFS_ACL);
+        if may || !is_governed { Ok(()) } else { Err(ClerkError::Access) }
+    }
+
+    /// Whether the caller may write to a file, as far as its mode says, or the list that governs it; the file manager has the last word
+    /// when it is stored.
+    ///
+    /// # Errors
+    /// What the file manager says where it has to be asked for the list.
+    pub(crate) fn may_store(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        attributes: &FileAttributes,
+    ) -> Result<bool, ClerkError> {
+        if caller.uid == 0 || !attributes.extended.has(Extended::AFS_ACL) {
+            return Ok(self.may_store_by_mode(caller, attributes));
+        }
+        // What is shown of others is what the mode leaves of the list. The owner's bits are his kernel's affair: he may write on what he has
+        // made read-only.
+        let owns = caller.uid == attributes.uid;
+        const OTHERS_WRITE: u32 = 0o002;
+        if !owns && attributes.mode & OTHERS_WRITE == 0 {
+            return Ok(false);
+        }
+        let list = self.list_of(caller, handle, attributes.revision)?;
+        let rights =
+            list.rights_of(caller.uid, &|gid| caller.gid == gid || caller.groups.contains(&gid));
+        Ok(rights.has(AclRights::WRITE) || (owns && rights.has(AclRights::INSERT)))
+    }
+
+    /// The list that governs a file in this revision of its attributes.
+    fn list_of(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        revision: u64,
+    ) -> Result<Arc<Acl>, ClerkError> {
+        if let Some(list) = self.lists.find(handle, revision) {
+            return Ok(list);
+        }
+        let name = Name::new(AFS_ACL).map_err(|_| ClerkError::BadName)?;
+        let told = self.ask_names(|names| names.getxattr(caller, handle, &name));
+        let text = match told {
+            // None governs it any more: the next who asks is told its mode.
+            Err(ClerkError::Manager(ManagerStatus::NoData)) => return Ok(Arc::default()),
+            told => told?,
+        };
+        let list =
+            Acl::from_text(&text).map_err(|error| ClerkError::Protocol(error.to_string()))?;
+        let list = Arc::new(list);
+        self.lists.keep(handle, revision, Arc::clone(&list));
+        Ok(list)
+    }
+
+    /// The same as far as a file's mode says.
+    fn may_store_by_mode(&self, caller: &Caller, attributes: &FileAttributes) -> bool {
         const WRITE: u32 = 0o2;
         let mode = attributes.mode;
         let is_in_group = caller.gid == attributes.gid || caller.groups.contains(&attributes.gid);

@@ -6,9 +6,11 @@
 mod asking;
 mod cached;
 mod directories;
+mod lists;
 mod promises;
 mod storing;
 
 pub(crate) use directories::Listings;
+pub(crate) use lists::Lists;
 pub(crate) use promises::Promises;
 pub(crate) use storing::{Store, Until};

@@ -11,7 +11,7 @@ use nasd_types::Timestamp;
 use super::cached;
 use crate::names::KnownNames;
 use crate::settings::CacheSettings;
-use crate::wire::{FileAttributes, FileHandle, Readable, Returned, Volume};
+use crate::wire::{Extended, FileAttributes, FileHandle, Readable, Returned, Volume};
 
 /// Files of which something is believed at most.
 const MAX_FILES: usize = 1 << 17;
@@ -36,6 +36,8 @@ struct Held {
     attributes: Option<FileAttributes>,
     /// Revision and change time of the newest attributes that any answer has told, believed or not.
     newest: Option<(u64, Timestamp)>,
+    /// Whether these said that a list governs the file. Another list is another version of it.
+    is_governed: bool,
     /// Changes of the file's attributes by this clerk, of which the file manager does not tell it.
     changes: u64,
 }
@@ -172,6 +174,16 @@ impl Promises {
         self.lock().files.get(&handle)?.copy.promised()
     }
 
+    /// The same, and whether a list governs the file as it is in this version.
+    pub(crate) fn believed_rule(&self, handle: FileHandle) -> Option<(Version, bool)> {
+        if !self.names.is_good() {
+            return None;
+        }
+        let state = self.lock();
+        let held = state.files.get(&handle)?;
+        Some((held.copy.promised()?, held.is_governed))
+    }
+
     /// How long what is believed may be believed, if nothing is told.
     pub(crate) fn good_for(&self) -> Duration {
         self.names.good_for()
@@ -277,10 +289,12 @@ impl State {
 impl Held {
     /// An answer has told these attributes: whether none was newer.
     fn note(&mut self, told: &FileAttributes) -> bool {
+        let is_governed = told.extended.has(Extended::AFS_ACL);
         let told = (told.revision, told.change_time);
         let is_newest = self.newest.is_none_or(|newest| newest <= told);
         if is_newest {
             self.newest = Some(told);
+            self.is_governed = is_governed;
         }
         is_newest
     }

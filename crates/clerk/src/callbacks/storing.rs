@@ -448,7 +448,8 @@ impl FileState {
             let answers = inner.answers();
             inner.note_size(told.file.attributes.size, answers);
             self.after_answer(core, inner, 0);
-            core.grants.install(&store.grant.caller, &told.file, core.protection());
+            let slot = core.grants.slot(&store.grant.caller, self.handle);
+            slot.install_of(&told.file, core.protection(), Some(told.version));
             if let (Some(promises), Some(asking)) = (core.promises(), asking) {
                 promises.stored(&asking, version, &told);
                 if let Some(cache) = promises.cache().filter(|_| told.promised) {

@@ -10,8 +10,9 @@ use super::FakeCell;
 use crate::ClerkError;
 use crate::backend::Sessions;
 use crate::wire::{
-    AttachArguments, Attached, ClosedArguments, Event, EventsArguments, EventsPage, FileHandle,
-    HeldLock, LeaseArguments, LockAnswer, LockArguments, LockKind, ManagerStatus, UnlockArguments,
+    AttachArguments, Attached, Caller, ClosedArguments, Event, EventsArguments, EventsPage,
+    FileHandle, HeldLock, LeaseArguments, LockAnswer, LockArguments, LockKind, ManagerStatus,
+    UnlockArguments,
 };
 
 /// As long as clients may be without being heard of: they ask three times as often.
@@ -241,7 +242,7 @@ impl Sessions for FakeCell {
         Ok(false)
     }
 
-    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {
+    fn lock(&self, _: &Caller, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {
         let mut state = self.sessions_state();
         state.require(arguments.client)?;
         let (place, wanted) = inward(arguments.client, &arguments.lock);

@@ -8,7 +8,7 @@ use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 use super::{LockedFile, Session, State};
 use crate::ClerkError;
 use crate::wire::{
-    FileHandle, HeldLock, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus,
+    Caller, FileHandle, HeldLock, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus,
     UnlockArguments,
 };
 
@@ -87,6 +87,7 @@ impl Session {
     /// and has not unlocked it since.
     pub(crate) fn lock(
         &self,
+        caller: &Caller,
         request: &LockRequest,
         wait: bool,
     ) -> Result<Option<HeldLock>, ClerkError> {
@@ -99,7 +100,7 @@ impl Session {
         let arguments = LockArguments { client: self.client, lock, wait };
         loop {
             let (instance, freed) = self.now(place);
-            match self.backend.lock(&arguments) {
+            match self.backend.lock(caller, &arguments) {
                 Ok(LockAnswer::Granted) if self.take(request, instance) => return Ok(None),
                 // Another manager: it does not know of this lock.
                 Ok(LockAnswer::Granted) => {}

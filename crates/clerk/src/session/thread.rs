@@ -149,6 +149,8 @@ impl Session {
                 }
                 Event::Broken(file, version) => {
                     self.promises.iter().for_each(|all| all.broken(file, version));
+                    // Of a directory others may look names up now, or not any more.
+                    self.known.end(file);
                     files.push(file);
                 }
                 Event::Changed(file) => {

@@ -34,13 +34,13 @@ fn a_lock_goes_from_one_clerk_to_the_other() {
     let (one, two) = (cell.clerk(settings()), Arc::new(cell.clerk(settings())));
     let file = new_file(&one, "file").1;
     let asked = request(file, 1, 0, 9);
-    assert_eq!(one.lock(&asked, false), Ok(None));
-    let other = two.lock(&request(file, 1, 9, 9), false).unwrap().unwrap();
+    assert_eq!(one.lock(&root(), &asked, false), Ok(None));
+    let other = two.lock(&root(), &request(file, 1, 9, 9), false).unwrap().unwrap();
     assert_eq!((other.first, other.last, other.process), (0, 9, 1));
     assert_eq!(two.test_lock(&request(file, 1, 10, 20)), Ok(None));
     let waiter = {
         let two = Arc::clone(&two);
-        thread::spawn(move || two.lock(&request(file, 1, 5, 5), true))
+        thread::spawn(move || two.lock(&root(), &request(file, 1, 5, 5), true))
     };
     thread::sleep(Duration::from_millis(50));
     assert!(!waiter.is_finished());
@@ -56,11 +56,11 @@ fn waiting_can_be_given_up() {
     let cell = cell(1);
     let (one, two) = (cell.clerk(settings()), cell.clerk(settings()));
     let file = new_file(&one, "file").1;
-    assert_eq!(one.lock(&request(file, 1, 0, 9), false), Ok(None));
+    assert_eq!(one.lock(&root(), &request(file, 1, 0, 9), false), Ok(None));
     let gives_up = Arc::new(GivesUp::default());
     let request = Interruptible::new(1, Arc::clone(&gives_up) as _);
     let outcome = thread::scope(|scope| {
-        let wait = || request.run(|| two.lock(&self::request(file, 1, 0, 0), true));
+        let wait = || request.run(|| two.lock(&root(), &self::request(file, 1, 0, 0), true));
         let waiter = scope.spawn(wait);
         thread::sleep(Duration::from_millis(100));
         gives_up.0.store(true, Ordering::Relaxed);
@@ -76,14 +76,14 @@ fn locks_are_claimed_from_a_manager_that_was_started_anew() {
     let clerk = cell.clerk(settings());
     let file = new_file(&clerk, "file").1;
     for (owner, byte) in [(1, 0), (2, 5), (3, 9)] {
-        assert_eq!(clerk.lock(&request(file, owner, byte, byte), false), Ok(None));
+        assert_eq!(clerk.lock(&root(), &request(file, owner, byte, byte), false), Ok(None));
     }
     clerk.unlock(&request(file, 2, 0, 100)).unwrap();
     cell.forget_sessions();
     eventually("two locks are claimed", || cell.locks_held() == 2);
     let other = cell.clerk(settings());
-    assert!(other.lock(&request(file, 1, 9, 9), false).unwrap().is_some());
-    assert_eq!(other.lock(&request(file, 1, 5, 5), false), Ok(None));
+    assert!(other.lock(&root(), &request(file, 1, 9, 9), false).unwrap().is_some());
+    assert_eq!(other.lock(&root(), &request(file, 1, 5, 5), false), Ok(None));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_was_written_under_a_lock_is_seen_under_the_next() {
     for round in 0..20u8 {
         let (clerk, open) = if round % 2 == 0 { (&one, &here) } else { (&two, &there) };
         let asked = request(file, 1, 0, 0);
-        assert_eq!(clerk.lock(&asked, true), Ok(None));
+        assert_eq!(clerk.lock(&root(), &asked, true), Ok(None));
         let mut byte = [0];
         let length = open.read(0, &mut byte).unwrap();
         assert_eq!((length, byte[0]), (usize::from(round > 0), round));
@@ -131,7 +131,7 @@ fn without_a_session_there_are_no_locks() {
     let cell = cell(1);
     let clerk = cell.clerk(crate::Settings { session: false, ..settings() });
     let file = new_file(&clerk, "file").1;
-    let error = clerk.lock(&request(file, 1, 0, 0), false);
+    let error = clerk.lock(&root(), &request(file, 1, 0, 0), false);
     assert_eq!(error, Err(ClerkError::NoSession));
 }
 
@@ -146,10 +146,10 @@ fn what_others_wrote_before_a_lock_is_seen_under_it() {
     here.close().unwrap();
     let there = two.open(&root(), file, OpenMode { read: true, write: true }).unwrap().0;
     let asked = request(file, 1, 0, 9);
-    assert_eq!(two.lock(&asked, false), Ok(None));
+    assert_eq!(two.lock(&root(), &asked, false), Ok(None));
     there.write(0, b"other").unwrap();
     two.unlock(&asked).unwrap();
-    assert_eq!(one.lock(&asked, false), Ok(None));
+    assert_eq!(one.lock(&root(), &asked, false), Ok(None));
     let mut data = [0; 5];
     assert_eq!(again.read(0, &mut data), Ok(5));
     assert_eq!(&data, b"other");

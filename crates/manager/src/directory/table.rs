@@ -216,6 +216,12 @@ impl<H: BuildHasher> Directory<H> {
         listing
     }
 
+    /// How many names a file has here.
+    pub fn names_of(&self, file: FileHandle) -> usize {
+        let entries = self.blocks.iter().flat_map(DirectoryBlock::entries);
+        entries.filter(|(_, entry)| entry.handle == file).count()
+    }
+
     /// The change that adds a name that is not there: into the fullest block that has room for it,
     /// or a new one. `None` if the name can't be one, is there, or the directory is full.
     pub fn plan_insert(&self, entry: &Entry<'_>) -> Option<Change> {

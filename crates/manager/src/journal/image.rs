@@ -109,6 +109,8 @@ pub struct Ledger {
     pub orphans: BTreeSet<FileHandle>,
     /// Those of them that never had a name, and may get one.
     pub nameless: BTreeSet<FileHandle>,
+    /// Directories whose files are to get their list as AFS has it, by the revision of the record in which it was set.
+    pub governing: BTreeMap<FileHandle, u64>,
     /// Clients that have a session.
     pub sessions: BTreeSet<u64>,
     /// Outcomes of requests, by peer and client.
@@ -155,6 +157,8 @@ impl Image {
             | Step::Orphan { .. }
             | Step::Nameless { .. }
             | Step::Named { .. }
+            | Step::Governing { .. }
+            | Step::Governed { .. }
             | Step::Home => {}
         }
     }
@@ -253,6 +257,7 @@ impl Ledger {
             Step::Remove { object } => {
                 self.take(*object);
                 self.name(*object);
+                self.governing.remove(object);
                 self.doomed.insert(*object);
             }
             Step::Orphan { object } => drop(self.orphans.insert(*object)),
@@ -261,6 +266,13 @@ impl Ledger {
                 self.nameless.insert(*object);
             }
             Step::Named { object } => self.name(*object),
+            Step::Governing { directory, revision } => {
+                let known = self.governing.entry(*directory).or_default();
+                *known = (*known).max(*revision);
+            }
+            Step::Governed { directory, revision } => {
+                self.governing.retain(|other, known| other != directory || *known > *revision);
+            }
             Step::Session { client } => drop(self.sessions.insert(*client)),
             Step::SessionEnded { client } => drop(self.sessions.remove(client)),
             Step::Making { drive } => self.ahead.entry(*drive).or_default().making = true,
@@ -355,7 +367,11 @@ impl Ledger {
             false => Step::Orphan { object: *object },
         });
         let sessions = self.sessions.iter().map(|client| Step::Session { client: *client });
-        doomed.chain(ahead).chain(outcomes).chain(orphans).chain(sessions)
+        let governing = self.governing.iter().map(|(directory, revision)| Step::Governing {
+            directory: *directory,
+            revision: *revision,
+        });
+        doomed.chain(ahead).chain(outcomes).chain(orphans).chain(governing).chain(sessions)
     }
 }
 

@@ -18,6 +18,8 @@
 //! 13 orphan        object (20)
 //! 14 nameless      object (20)
 //! 15 named         object (20)
+//! 16 governing     directory (20), revision (u64)
+//! 17 governed      directory (20), revision (u64)
 //! each behind its number (u8)
 //! ```
 
@@ -154,6 +156,20 @@ pub enum Step {
         /// Which file.
         object: FileHandle,
     },
+    /// A directory's list as AFS has it was set, and the files in it are to get it.
+    Governing {
+        /// Which directory.
+        directory: FileHandle,
+        /// Of its record.
+        revision: u64,
+    },
+    /// They have it: that of this revision, at least.
+    Governed {
+        /// Which directory.
+        directory: FileHandle,
+        /// Of its record.
+        revision: u64,
+    },
 }
 
 /// A step that can't be understood.
@@ -225,6 +241,14 @@ impl Step {
             Step::Orphan { object } => put_object(out, 13, *object),
             Step::Nameless { object } => put_object(out, 14, *object),
             Step::Named { object } => put_object(out, 15, *object),
+            Step::Governing { directory, revision } => {
+                put_object(out, 16, *directory);
+                out.extend_from_slice(&revision.to_le_bytes());
+            }
+            Step::Governed { directory, revision } => {
+                put_object(out, 17, *directory);
+                out.extend_from_slice(&revision.to_le_bytes());
+            }
         }
     }
 
@@ -272,7 +296,7 @@ impl Step {
 }
 
 /// The highest number of a step.
-const LAST_KIND: u8 = 15;
+const LAST_KIND: u8 = 17;
 
 const NO_HANDLE: FileHandle =
     FileHandle { drive: DriveId(0), partition: nasd_types::PartitionId(0), object: ObjectId(0) };
@@ -355,6 +379,8 @@ fn take_step(kind: u8, cursor: &mut Cursor<'_>) -> Option<Step> {
         13 => Step::Orphan { object: handle::take(cursor)? },
         14 => Step::Nameless { object: handle::take(cursor)? },
         15 => Step::Named { object: handle::take(cursor)? },
+        16 => Step::Governing { directory: handle::take(cursor)?, revision: cursor.u64()? },
+        17 => Step::Governed { directory: handle::take(cursor)?, revision: cursor.u64()? },
         _ => return None,
     })
 }
@@ -429,6 +455,9 @@ pub(super) mod tests {
             Step::Orphan { object: handle(11) },
             Step::Nameless { object: handle(12) },
             Step::Named { object: handle(12) },
+            Step::Governing { directory: handle(13), revision: 1 << 40 },
+            Step::Governing { directory: handle(14), revision: 7 },
+            Step::Governed { directory: handle(13), revision: 1 << 40 },
         ]
     }
 
@@ -449,7 +478,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_no_step_is_refused() {
         assert_eq!(Step::decode_all(&[0]), Err(StepError::Unknown(0)));
-        assert_eq!(Step::decode_all(&[16]), Err(StepError::Unknown(16)));
+        assert_eq!(Step::decode_all(&[18]), Err(StepError::Unknown(18)));
         let name = Step::SetName {
             directory: handle(1),
             block: 0,

@@ -113,7 +113,7 @@ fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> 
     };
     FileAttributes {
         file_type: record.file_type,
-        mode: record.mode,
+        mode: permission::shown_mode(record),
         links,
         uid: record.uid,
         gid: record.gid,
@@ -134,7 +134,11 @@ fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> 
 fn extended(record: &FileRecord) -> Extended {
     let (access, default, other) = record.inline.has();
     let other = other || record.attribute_object.is_some();
+    let is_governed = record.afs_acl().is_some();
+    let asks = record.is_directory() && !permission::shows_who_looks(record);
     [
+        (is_governed, Extended::AFS_ACL),
+        (asks, Extended::NAMES_BY_CALLER),
         (access, Extended::ACCESS_ACL),
         (default, Extended::DEFAULT_ACL),
         (other, Extended::ATTRIBUTES),

@@ -164,6 +164,7 @@ impl Namespace {
             if at_drive != version {
                 return Ok(Look::Elsewhere(at_drive));
             }
+            permission::require_to_look(&record, caller)?;
             (self.file(caller, file, &record, &attributes)?, record.is_directory())
         };
         if contents && is_directory && !self.journal.slots(file).is_empty() {
@@ -215,6 +216,19 @@ impl Namespace {
         match permission::rights(record, caller).contains(Rights::WRITE) {
             true => Ok(()),
             false => Err(ManagerStatus::Access),
+        }
+    }
+
+    /// Whether the caller may lock a file.
+    pub fn require_lockable(&self, caller: &Caller, file: FileHandle) -> Outcome<()> {
+        if !self.has_callbacks() {
+            return Ok(());
+        }
+        match self.preload(file) {
+            Ok(record) => permission::require_to_lock(&record, caller),
+            // Who has it open may lock it to the end.
+            Err(ManagerStatus::Stale) => Ok(()),
+            Err(status) => Err(status),
         }
     }
 

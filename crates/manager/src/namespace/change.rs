@@ -105,6 +105,11 @@ impl Draft<'_> {
         self.put_record(object, record, changed, None);
     }
 
+    /// The files of a directory are to get its list as AFS has it, which was set in this revision of its record.
+    pub(super) fn govern(&mut self, directory: FileHandle, revision: u64) {
+        self.steps.push(Step::Governing { directory, revision });
+    }
+
     /// An object that was made ahead belongs to a file now.
     pub(super) fn take_object(&mut self, object: FileHandle) {
         self.steps.push(Step::Take { object });

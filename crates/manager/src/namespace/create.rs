@@ -15,7 +15,7 @@ use crate::file_record::FileRecord;
 use crate::journal::Step;
 use crate::locks::Wants;
 use crate::objects::{NewObject, Wait};
-use crate::permission::{self, EXECUTE, WRITE};
+use crate::permission::{self, Deed};
 
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +174,7 @@ impl Namespace {
         let above = {
             let _held = self.hold(Wants::new().read(directory));
             let above = self.directory_record(directory)?;
-            permission::require(&above, caller, WRITE | EXECUTE)?;
+            permission::require_to(&above, caller, Deed::Insert)?;
             above
         };
         self.require_room(directory)?;
@@ -217,13 +217,14 @@ impl Namespace {
         };
         self.require_room(wanted.directory)?;
         let new = self.take_ahead()?;
-        let record = self.new_record(caller, &directory, wanted, &new)?;
+        // It may not go into a record; then nothing was begun.
+        self.new_record(caller, &directory, wanted, &new)?;
         if let Err(status) = self.put_target(&new, wanted.target) {
             self.journal.enqueue(&[Step::Remove { object: new.handle }]);
             return Err(status);
         }
-        match self.add_name(caller, wanted, new.handle, &record) {
-            Ok(sequence) => {
+        match self.add_name(caller, wanted, &new) {
+            Ok((record, sequence)) => {
                 self.wait_for(sequence)?;
                 self.new_file(caller, new.handle, &record, &as_made(&new, &record, wanted))
             }
@@ -270,7 +271,7 @@ impl Namespace {
         name: &[u8],
     ) -> Outcome<FileRecord> {
         let record = self.directory_record(directory)?;
-        permission::require(&record, caller, EXECUTE)?;
+        permission::require_to(&record, caller, Deed::Search)?;
         if matches!(name, b"." | b"..") {
             return Err(ManagerStatus::Exists);
         }
@@ -278,31 +279,32 @@ impl Namespace {
         if self.find(directory, name)?.is_some() {
             return Err(ManagerStatus::Exists);
         }
-        permission::require(&record, caller, WRITE)?;
+        permission::require_to(&record, caller, Deed::Insert)?;
         Ok(record)
     }
 
-    /// Adds the name; answers the number to wait for.
+    /// Adds the name; answers the record, as it is by the directory's lists of that moment, and the number to wait for.
     fn add_name(
         &self,
         caller: &Caller,
         wanted: &Wanted<'_>,
-        file: FileHandle,
-        record: &FileRecord,
-    ) -> Outcome<u64> {
-        let directory = wanted.directory;
+        new: &NewObject,
+    ) -> Outcome<(FileRecord, u64)> {
+        let (directory, file) = (wanted.directory, new.handle);
         let _held = self.hold(Wants::new().write(directory));
         let above = self.require_addable_held(caller, directory, wanted.name)?;
+        let record = self.new_record(caller, &above, wanted, new)?;
         if record.is_directory() {
             self.adopt_empty_directory(file);
         }
-        self.change(&[directory], |draft| {
+        let sequence = self.change(&[directory], |draft| {
             draft.set_name(directory, wanted.name, file, record.file_type)?;
-            draft.take(file, record, wanted.target);
+            draft.take(file, &record, wanted.target);
             draft.touch(directory, &above);
             draft.answers(caller, Some(file));
             Ok(())
-        })
+        })?;
+        Ok((record, sequence))
     }
 }
 

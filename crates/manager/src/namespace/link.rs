@@ -58,7 +58,8 @@ impl Namespace {
             return Err(ManagerStatus::TooManyLinks);
         }
         self.require_room(directory)?;
-        let linked = FileRecord { links: record.links + 1, ..record.next() };
+        let governed = self.require_linkable((file, &record), (directory, &above))?;
+        let linked = FileRecord { links: record.links + 1, ..governed.next() };
         self.change(&[directory], |draft| {
             draft.set_name(directory, name, file, record.file_type)?;
             draft.set_record(file, &linked);

@@ -8,11 +8,11 @@ use crate::caller::Caller;
 use crate::directory::is_valid_name;
 use crate::handle::Shown;
 use crate::locks::Wants;
-use crate::permission::{self, EXECUTE};
+use crate::permission::{self, Deed};
 
 impl Namespace {
     /// A file by its handle. Anybody who has the handle may: as with NFS, the permissions of the
-    /// directories above are checked when names are looked up.
+    /// directories above are checked when names are looked up; but a list as AFS has it counts for the files in its directory.
     pub fn getattr(&self, caller: &Caller, file: FileHandle) -> Outcome<File> {
         let answer = self.look(caller, file);
         self.answered(answer, &[file])
@@ -21,6 +21,7 @@ impl Namespace {
     fn look(&self, caller: &Caller, file: FileHandle) -> Outcome<File> {
         let _held = self.hold(Wants::new().read(file));
         let (record, attributes) = self.latest(file)?;
+        permission::require_to_look(&record, caller)?;
         self.file(caller, file, &record, &attributes)
     }
 
@@ -55,7 +56,7 @@ impl Namespace {
     ) -> Outcome<Option<Target>> {
         let _held = self.hold(Wants::new().read(directory));
         let record = self.directory_record(directory)?;
-        permission::require(&record, caller, EXECUTE)?;
+        permission::require_to(&record, caller, Deed::Search)?;
         let special = match name {
             b"." => Some(directory),
             b".." => Some(record.parent.unwrap_or(self.root())),

@@ -9,6 +9,7 @@
 //! * `once`: a request that is sent again is not executed again;
 //! * `answer`: what is told of a file, with its capability;
 //! * `ahead`: objects that are made before anybody needs them;
+//! * `govern`: the access control lists of directories as AFS has them, which the files in them have copies of;
 //! * `home`: how what is in the journal comes to the objects, and what nothing names is removed;
 //! * `quota`: how many bytes the files of a volume of the personality `afs` may have.
 //!
@@ -29,6 +30,7 @@ mod callbacks;
 mod change;
 mod contents;
 mod create;
+mod govern;
 mod home;
 mod housekeeping;
 mod link;
@@ -71,6 +73,7 @@ use crate::volume::VolumeRecord;
 
 pub use callbacks::{Look, Storing};
 pub use create::Node;
+pub(crate) use govern::NamedFile;
 pub use housekeeping::Backlog;
 pub use measures::Cached;
 pub use orphans::Orphaned;
@@ -160,6 +163,8 @@ pub struct Namespace {
     keys: Arc<WorkingKeys>,
     /// Versions of files that were just made, until those who made them are promised news of them.
     made: Mutex<HashMap<FileHandle, Version>>,
+    /// Directories whose files are being given their lists, and by how many.
+    giving_lists: Mutex<HashMap<FileHandle, usize>>,
     /// Drives on which all that the file manager before this one has done is durable.
     settled: Mutex<HashSet<DriveId>>,
 }

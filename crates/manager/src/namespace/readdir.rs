@@ -14,13 +14,16 @@ use crate::caller::Caller;
 use crate::directory::{Listed, Listing};
 use crate::file_record::FileRecord;
 use crate::locks::Wants;
-use crate::permission::{self, EXECUTE, READ};
+use crate::permission::{self, Deed};
 
 /// Bytes of names and 48 more for each, so that a page stays within the head of a record.
 const PAGE_BYTES: usize = 48 << 10;
 
 /// The same where all is told of each file, which takes less than 320 bytes more.
 const FILE_PAGE_NAME_BYTES: usize = 20 << 10;
+
+/// Of whoever is told of the files, too.
+const LOOKS: [Deed; 2] = [Deed::List, Deed::Search];
 
 const _: () =
     assert!(FILE_PAGE_NAME_BYTES + 320 * MAX_FILES + 1024 < nasd_types::limits::MAX_HEAD_BYTES);
@@ -42,7 +45,8 @@ impl Namespace {
         if max_entries == 0 {
             return Err(ManagerStatus::Invalid);
         }
-        let listing = self.list(caller, directory, cookie, (max_entries, PAGE_BYTES), READ);
+        let listing =
+            self.list(caller, directory, cookie, (max_entries, PAGE_BYTES), &[Deed::List]);
         let listing = self.answered(listing, &[directory])?;
         let entry = |listed: Listed| {
             Ok(DirectoryEntry {
@@ -56,18 +60,18 @@ impl Namespace {
             listing.entries.into_iter().map(entry).collect();
         Ok(DirectoryPage { entries: entries?, end: listing.end })
     }
-    /// Entries that the caller may be told of who has these permissions on the directory.
+    /// Entries that the caller may be told of who may do all that in the directory.
     fn list(
         &self,
         caller: &Caller,
         directory: FileHandle,
         cookie: u64,
         (max_entries, max_bytes): (usize, usize),
-        permissions: u32,
+        deeds: &[Deed],
     ) -> Outcome<Listing> {
         let _held = self.hold(Wants::new().read(directory));
         let record = self.directory_record(directory)?;
-        permission::require(&record, caller, permissions)?;
+        deeds.iter().try_for_each(|deed| permission::require_to(&record, caller, *deed))?;
         self.read_directory(directory, |contents| contents.list(cookie, max_entries, max_bytes))
     }
 
@@ -84,8 +88,7 @@ impl Namespace {
         if most == 0 {
             return Err(ManagerStatus::Invalid);
         }
-        let listing =
-            self.list(caller, directory, cookie, (most, FILE_PAGE_NAME_BYTES), READ | EXECUTE);
+        let listing = self.list(caller, directory, cookie, (most, FILE_PAGE_NAME_BYTES), &LOOKS);
         let listing = self.answered(listing, &[directory])?;
         let is_asked = |listed: &&Listed| listed.file_type != FileType::Directory;
         let asked: Vec<&Listed> = listing.entries.iter().filter(is_asked).collect();

@@ -4,12 +4,13 @@ use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus, RenameFlags};
 
 use super::change::Draft;
 use super::contents::Target;
+use super::govern::require_movable;
 use super::lookup::require_name;
 use super::{ATTEMPTS, Namespace, Outcome};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
 use crate::locks::{Mode, Wants};
-use crate::permission::{self, EXECUTE, WRITE};
+use crate::permission::{self, Deed, WRITE};
 
 /// More directories above each other than any path can name; a circle, that is.
 const MAX_DEPTH: usize = 1 << 16;
@@ -34,7 +35,7 @@ struct Seen {
     exchange: bool,
 }
 
-/// The records that count, read under the locks.
+/// The records that count, read under the locks; those of what moves with the list that governs it then.
 struct Records {
     old: FileRecord,
     new: FileRecord,
@@ -179,9 +180,15 @@ impl Namespace {
         let (old, new) =
             (self.directory_record(from.directory)?, self.directory_record(to.directory)?);
         let source = self.record_if_any(seen.source.handle)?.ok_or(ManagerStatus::Io)?;
-        permission::require(&old, caller, WRITE | EXECUTE)?;
+        permission::require_to(&old, caller, Deed::Delete)?;
         permission::require_removable(&old, &source, caller)?;
-        permission::require(&new, caller, WRITE | EXECUTE)?;
+        permission::require_to(&new, caller, Deed::Insert)?;
+        if seen.victim.is_some() {
+            permission::require_to(&new, caller, Deed::Delete)?;
+        }
+        if seen.exchange {
+            permission::require_to(&old, caller, Deed::Insert)?;
+        }
         let mut victim = None;
         if let Some(target) = seen.victim {
             victim = self.record_if_any(target.handle)?;
@@ -192,7 +199,7 @@ impl Namespace {
             if seen.exchange {
                 let record = victim.ok_or(ManagerStatus::Io)?;
                 if is_directory && from.directory != to.directory {
-                    permission::require(&record, caller, WRITE)?;
+                    require_to_move(&record, caller)?;
                 }
             }
             match (source.is_directory(), is_directory) {
@@ -208,10 +215,24 @@ impl Namespace {
             }
         }
         if source.is_directory() && from.directory != to.directory {
-            // Its `..` changes.
-            permission::require(&source, caller, WRITE)?;
+            require_to_move(&source, caller)?;
+        }
+        if from.directory == to.directory {
+            return Ok(Records { old, new, source, victim });
+        }
+        let source = require_movable(caller, (seen.source, &source), (&old, &new))?;
+        if let (true, Some(target), Some(record)) = (seen.exchange, seen.victim, &victim) {
+            victim = Some(require_movable(caller, (target, record), (&new, &old))?);
         }
         Ok(Records { old, new, source, victim })
+    }
+}
+
+/// Requires that the caller may move a directory to another one: its `..` changes, which is a change of its own where no list governs it.
+fn require_to_move(directory: &FileRecord, caller: &Caller) -> Outcome<()> {
+    match directory.afs_acl() {
+        Some(_) => Ok(()),
+        None => permission::require(directory, caller, WRITE),
     }
 }
 

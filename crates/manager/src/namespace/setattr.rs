@@ -47,7 +47,8 @@ impl Namespace {
         let record = self.record(file)?;
         let now = self.objects.file_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
-        if self.has_callbacks() && !caller.stores && (planned.narrows || planned.size.is_some()) {
+        let stores = caller.stores.contains(&file);
+        if self.has_callbacks() && !stores && (planned.narrows || planned.size.is_some()) {
             // Whoever holds a callback is to be told first, and nobody may read or write by what he was given before.
             return Err(ManagerStatus::Busy);
         }

@@ -128,6 +128,7 @@ impl Namespace {
             personality: options.personality,
             keys: options.keys,
             made: Mutex::default(),
+            giving_lists: Mutex::default(),
             settled: Mutex::default(),
             objects,
             volume,

@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::file_record::FileRecord;
 use crate::handle::Shown;
 use crate::locks::Wants;
-use crate::permission::{self, EXECUTE, WRITE};
+use crate::permission::{self, Deed};
 
 /// Which of the two operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Namespace {
         if self.find(directory, name)? != Some(target) {
             return Ok(None);
         }
-        permission::require(&parent, caller, WRITE | EXECUTE)?;
+        permission::require_to(&parent, caller, Deed::Delete)?;
         let record = self.record_if_any(victim)?;
         match &record {
             None => tracing::error!(object = %Shown(victim), "removing a name without its object"),

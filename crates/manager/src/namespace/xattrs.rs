@@ -1,9 +1,11 @@
-//! Extended attributes and access control lists: read, set, listed and removed.
+//! Extended attributes and access control lists: read, set, listed and removed. What a directory's list as AFS has it means for the files in
+//! it is `govern`'s.
 //!
 //! What does not fit into the record goes into an attribute object (`crate::xattr`): a new one for every
 //! change, one of those that were made ahead, written durably before the record names it; the one before is
 //! removed by the same change.
 
+use nasd_afs::acl::Acl as AfsAcl;
 use nasd_protocol::limits::MAX_XATTR_VALUE_BYTES;
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus, XattrFlags};
 use nasd_types::SetAttributes;
@@ -17,12 +19,13 @@ use crate::journal::Step;
 use crate::locks::Wants;
 use crate::objects::Wait;
 use crate::permission::SET_GID;
-use crate::xattr::{self, ACCESS_ACL, Attributes, Class, DEFAULT_ACL};
+use crate::xattr::{self, ACCESS_ACL, AFS_ACL, AFS_ACL_FOR_ROOT, Attributes, Class, DEFAULT_ACL};
 
 /// All that a file has besides its mode.
-struct Extended {
+pub(super) struct Extended {
     access: Option<Acl>,
     default: Option<Acl>,
+    afs: Option<AfsAcl>,
     others: Attributes,
 }
 
@@ -36,6 +39,7 @@ impl Namespace {
         let value = match class {
             Class::AccessAcl => record.access_acl().map(|acl| acl.to_xattr()),
             Class::DefaultAcl => record.inline.default_acl().map(|acl| acl.to_xattr()),
+            Class::AfsAcl => record.afs_acl().map(|acl| acl.to_string().into_bytes()),
             _ => self.attributes_of(file, &record)?.remove(name),
         };
         value.ok_or(ManagerStatus::NoData)
@@ -47,7 +51,11 @@ impl Namespace {
         let record = self.record(file)?;
         let (access, default, _) = record.inline.has();
         let lists = [(access, ACCESS_ACL), (default, DEFAULT_ACL)];
-        let lists = lists.into_iter().filter(|(there, _)| *there).map(|(_, name)| name.to_vec());
+        // Files have it from their directory: who copies them need not copy it.
+        let has_afs = record.is_directory() && record.afs_acl().is_some();
+        let afs = if caller.is_root() { AFS_ACL_FOR_ROOT } else { AFS_ACL };
+        let lists = lists.into_iter().chain([(has_afs, afs)]);
+        let lists = lists.filter(|(there, _)| *there).map(|(_, name)| name.to_vec());
         let others = self.attributes_of(file, &record)?.into_keys();
         let is_listed = |name: &Vec<u8>| {
             xattr::class_of(name).is_ok_and(|class| xattr::is_listed(class, caller))
@@ -77,6 +85,7 @@ impl Namespace {
         if value.len() > MAX_XATTR_VALUE_BYTES {
             return Err(ManagerStatus::TooBig);
         }
+        self.require_lists(class)?;
         self.change_extended(caller, file, class, |record, extended| {
             require_flags(flags, extended.has(class, name))?;
             match class {
@@ -85,6 +94,13 @@ impl Namespace {
                     None => extended.access = None,
                 },
                 Class::DefaultAcl => set_default(record, extended, Acl::from_xattr(value)?)?,
+                Class::AfsAcl => {
+                    let acl = AfsAcl::from_text(value).map_err(|error| {
+                        tracing::debug!(%error, "no access control list");
+                        ManagerStatus::Invalid
+                    })?;
+                    extended.govern(record, Some(acl));
+                }
                 _ => drop(extended.others.insert(name.to_vec(), value.to_vec())),
             }
             Ok(())
@@ -94,6 +110,7 @@ impl Namespace {
     /// Removes an extended attribute.
     pub fn removexattr(&self, caller: &Caller, file: FileHandle, name: &[u8]) -> Outcome<File> {
         let class = xattr::class_of(name)?;
+        self.require_lists(class)?;
         self.change_extended(caller, file, class, |_, extended| {
             if !extended.has(class, name) {
                 return Err(ManagerStatus::NoData);
@@ -101,6 +118,7 @@ impl Namespace {
             match class {
                 Class::AccessAcl => extended.access = None,
                 Class::DefaultAcl => extended.default = None,
+                Class::AfsAcl => extended.afs = None,
                 _ => drop(extended.others.remove(name)),
             }
             Ok(())
@@ -129,28 +147,44 @@ impl Namespace {
         class: Class,
         change: impl FnOnce(&mut FileRecord, &mut Extended) -> Outcome<()>,
     ) -> Outcome<(File, u64)> {
+        let owns_volume = class == Class::AfsAcl && self.owns_volume(caller)?;
         let _held = self.hold(Wants::new().write(file));
         let before = self.record(file)?;
-        xattr::require_settable(class, &before, caller)?;
+        match xattr::require_settable(class, &before, caller) {
+            Err(ManagerStatus::Permission) if owns_volume => {}
+            settable => settable?,
+        }
+        self.change_held(caller, (file, &before), class, change)
+    }
+
+    /// Changes them for whoever may; he holds the file's lock.
+    pub(super) fn change_held(
+        &self,
+        caller: &Caller,
+        (file, before): (FileHandle, &FileRecord),
+        class: Class,
+        change: impl FnOnce(&mut FileRecord, &mut Extended) -> Outcome<()>,
+    ) -> Outcome<(File, u64)> {
         let mut extended = Extended {
             access: before.access_acl(),
             default: before.inline.default_acl(),
-            others: self.attributes_of(file, &before)?,
+            afs: before.afs_acl(),
+            others: self.attributes_of(file, before)?,
         };
         let mut record = before.next();
         change(&mut record, &mut extended)?;
-        let Extended { access, default, others } = &extended;
-        let packed = xattr::pack(access.as_ref(), default.as_ref(), others)?;
-        let touches_object = !matches!(class, Class::AccessAcl | Class::DefaultAcl)
-            || packed.object.is_some() != before.attribute_object.is_some();
+        let Extended { access, default, afs, others } = &extended;
+        let packed = xattr::pack(access.as_ref(), default.as_ref(), afs.as_ref(), others)?;
+        let touches_object =
+            !class.is_list() || packed.object.is_some() != before.attribute_object.is_some();
         record.inline = packed.inline;
         record.attribute_object = match packed.object {
             Some(_) if !touches_object => before.attribute_object,
             Some(bytes) => Some(self.make_attribute_object(file, &bytes)?.object),
             None => None,
         };
-        let narrows = class == Class::AccessAcl && may_narrow(&before, &record);
-        let done = self.set_extended(caller, file, (&before, &record), narrows);
+        let narrows = class == Class::AccessAcl && may_narrow(before, &record);
+        let done = self.set_extended(caller, file, (before, &record), narrows);
         if done.is_err() && record.attribute_object != before.attribute_object {
             // It was made for nothing.
             if let Some(object) = record.attribute_handle(file) {
@@ -193,6 +227,9 @@ impl Namespace {
             object_of(record).into_iter().for_each(|object| draft.take_object(object));
             draft.set_record(file, record);
             object_of(before).into_iter().for_each(|object| draft.remove_object(object));
+            if record.is_directory() && record.afs_acl() != before.afs_acl() {
+                draft.govern(file, record.revision);
+            }
             draft.answers(caller, Some(file));
             Ok(())
         })?;
@@ -230,10 +267,24 @@ impl Namespace {
 }
 
 impl Extended {
+    /// A list as AFS has it decides from now on, or none. Lists that say what the mode can't have no meaning beside it; so that the mode gives nobody more than
+    /// they did where it counts again, the group's bits are what the group had.
+    pub(super) fn govern(&mut self, record: &mut FileRecord, list: Option<AfsAcl>) {
+        if list.is_some() {
+            if let Some(access) = self.access.take() {
+                let group = access.group & access.mask.unwrap_or(7);
+                record.mode = record.mode & !0o070 | u32::from(group) << 3;
+            }
+            self.default = None;
+        }
+        self.afs = list;
+    }
+
     fn has(&self, class: Class, name: &[u8]) -> bool {
         match class {
             Class::AccessAcl => self.access.is_some(),
             Class::DefaultAcl => self.default.is_some(),
+            Class::AfsAcl => self.afs.is_some(),
             _ => self.others.contains_key(name),
         }
     }
@@ -273,7 +324,7 @@ fn set_default(record: &FileRecord, extended: &mut Extended, acl: Option<Acl>) -
         return Err(ManagerStatus::Access);
     }
     if let Some(acl) = &acl {
-        xattr::pack(Some(acl), Some(acl), &Attributes::new())?;
+        xattr::pack(Some(acl), Some(acl), None, &Attributes::new())?;
     }
     extended.default = acl;
     Ok(())

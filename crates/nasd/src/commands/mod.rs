@@ -1,5 +1,6 @@
 //! One file a command. A command gets parsed arguments and answers with what went wrong.
 
+mod acl;
 pub mod agree;
 mod arranging;
 pub mod audit;
@@ -76,6 +77,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Volume(command) => volume::run(&open()?, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),
         Command::Object(command) => object::run(&directory, command, json),
+        Command::Acl(command) => acl::run(open, command, json),
         Command::Cap(command) => cap::run(open, command, json),
         Command::Key(command) => key::run(&directory, command, json),
         Command::User(command) => member::user(&open()?, command, json),

@@ -97,6 +97,10 @@ impl Extended {
     pub const DEFAULT_ACL: Extended = Extended(2);
     /// Others (`NASD_HAS_ATTRIBUTES`).
     pub const ATTRIBUTES: Extended = Extended(4);
+    /// A list as AFS has it governs the file (`NASD_HAS_AFS_ACL`): the mode grants all that it grants to anybody.
+    pub const AFS_ACL: Extended = Extended(8);
+    /// The mode of the directory does not tell who may look names up (`NASD_NAMES_BY_CALLER`): the file manager is to be asked for each caller.
+    pub const NAMES_BY_CALLER: Extended = Extended(16);
 
     /// Whether all of these are there.
     pub const fn has(self, kinds: Extended) -> bool {

@@ -23,7 +23,7 @@ xdr_enum! {
         Access = 13,
         /// EEXIST: the name is taken.
         Exists = 17,
-        /// EXDEV: the files lie on different drives.
+        /// EXDEV: the files lie on different drives, or other access control lists govern them.
         CrossDevice = 18,
         /// ENOTDIR: not a directory.
         NotDirectory = 20,
@@ -105,10 +105,12 @@ impl fmt::Display for ManagerStatus {
             ManagerStatus::NotFound => "there is no file of this name",
             ManagerStatus::Io => "a drive failed; see the file manager's log",
             ManagerStatus::TooBig => "longer than a value can be",
-            ManagerStatus::CrossDevice => "the files lie on different drives; copy the data",
+            ManagerStatus::CrossDevice => {
+                "the files lie on different drives, or under different access control lists; copy the data"
+            },
             ManagerStatus::NoData => "the file has no attribute of this name",
             ManagerStatus::NotSupported => "this file can't have it",
-            ManagerStatus::Access => "the file's mode does not allow this",
+            ManagerStatus::Access => "the file's mode or access control list does not allow this",
             ManagerStatus::Exists => "the name is taken",
             ManagerStatus::NotDirectory => "not a directory",
             ManagerStatus::IsDirectory => "is a directory",

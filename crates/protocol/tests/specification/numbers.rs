@@ -116,6 +116,8 @@ const CONSTANTS: &[(&str, u64)] = &[
     ("NASD_MAX_ACCESSED", limits::MAX_ACCESSED as u64),
     ("NASD_HAS_ACCESS_ACL", Extended::ACCESS_ACL.0 as u64),
     ("NASD_HAS_DEFAULT_ACL", Extended::DEFAULT_ACL.0 as u64),
+    ("NASD_HAS_AFS_ACL", Extended::AFS_ACL.0 as u64),
+    ("NASD_NAMES_BY_CALLER", Extended::NAMES_BY_CALLER.0 as u64),
     ("NASD_HAS_ATTRIBUTES", Extended::ATTRIBUTES.0 as u64),
     ("NASD_XATTR_CREATE", XattrFlags::CREATE.0 as u64),
     ("NASD_XATTR_REPLACE", XattrFlags::REPLACE.0 as u64),
