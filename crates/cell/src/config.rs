@@ -57,6 +57,9 @@ pub struct VolumeConfig {
     /// How many bytes its files may have altogether, with the personality `afs`. Of other volumes the drives know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
+    /// Nobody changes anything in it: it is a snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
     /// It is being made or removed: nobody serves it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
@@ -105,6 +108,7 @@ impl VolumeConfig {
             uid: owner.0,
             gid: owner.1,
             quota_bytes: None,
+            read_only: false,
             unfinished: true,
             parts,
         }

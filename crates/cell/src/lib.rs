@@ -49,7 +49,7 @@ pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use components::{
     change_stripe, component, forget_component, replace_state_copies, virtual_drive,
 };
-pub use config::{CellConfig, DriveConfig, StateCopies, StripeConfig, VolumeConfig};
+pub use config::{CellConfig, DriveConfig, StateCopies, StripeConfig, VolumeConfig, VolumePart};
 pub use create::{
     Added, AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition,
 };
@@ -74,8 +74,8 @@ pub use renewal::{
 pub use sealed::Seal;
 pub use token::{Token, hash_of};
 pub use volumes::{
-    CellTable, begin_volume, check_volume_name, forget_volume, renumber_part, set_finished,
-    set_volume_quota,
+    CellTable, adopt_volume, begin_copy, begin_volume, check_volume_name, copied_volume,
+    forget_volume, renumber_part, set_finished, set_volume_quota,
 };
 pub use watched::WatchedCell;
 

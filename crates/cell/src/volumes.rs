@@ -9,7 +9,8 @@
 use super::config::{CellConfig, VolumeConfig, VolumePart};
 use super::create::update_config;
 use super::{Cell, CellError, RingKeeper};
-use nasd_manager::{DriveConfig, RootOptions, TableError, VolumeTable};
+use nasd_manager::adopt::{Adopted, adopt_partitions};
+use nasd_manager::{DriveConfig, ManagerConfig, RootOptions, TableError, VolumeTable};
 use nasd_protocol::manager::Name;
 use nasd_types::{DriveId, PartitionId, Personality};
 use std::collections::BTreeMap;
@@ -61,6 +62,85 @@ pub fn begin_volume(
         config.other_volumes.push(volume.clone());
         Ok(volume)
     })
+}
+
+/// Writes a new volume down as unfinished that is to be a copy of another one: on each of its drives that the cell still has another
+/// partition, as [`begin_volume`] numbers them. Answers the parts of the other one, in the same order.
+///
+/// # Errors
+/// `Volume` where there is one of that name, or none to copy; `Damaged` or `Io`.
+pub fn begin_copy(
+    cell: &Cell,
+    source: &str,
+    name: &str,
+    read_only: bool,
+    taken: &[PartitionId],
+) -> Result<(VolumeConfig, Vec<VolumePart>), CellError> {
+    update_config(cell.directory(), |config| {
+        if config.volumes().any(|known| known == name) {
+            return Err(CellError::Volume(format!("the cell has a volume `{name}` already")));
+        }
+        let original = copied_volume(config, source)?;
+        let number = next_number(config, taken);
+        config.last_partition = number.0;
+        let parts = original.parts.iter().map(|part| VolumePart::new(part.drive_id(), number));
+        let (home, owner) = (original.home_id(), original.owner());
+        let parts = parts.collect();
+        let mut copy = VolumeConfig::new(name, original.personality(), home, owner, parts);
+        copy.read_only = read_only;
+        copy.quota_bytes = original.quota_bytes.filter(|_| !read_only);
+        config.other_volumes.push(copy.clone());
+        Ok((copy, original.parts))
+    })
+}
+
+/// A volume that may be copied, the cell's first or another one, with its parts on drives that the cell has.
+///
+/// # Errors
+/// `Volume` where there is none, or it is not finished.
+pub fn copied_volume(config: &CellConfig, name: &str) -> Result<VolumeConfig, CellError> {
+    if name == config.volume {
+        let part =
+            |drive: &super::DriveConfig| VolumePart::new(drive.drive_id(), drive.partition_id());
+        let parts: Vec<_> = config.first_volume_drives().map(part).collect();
+        // Of the first volume, the first drive is the home.
+        let home = config.drives.first().map_or(DriveId(0), super::DriveConfig::drive_id);
+        return Ok(VolumeConfig::new(name, Personality::Nfs, home, (0, 0), parts));
+    }
+    let found = config.other_volumes.iter().find(|volume| volume.name == name);
+    let mut found = found.cloned().ok_or_else(|| {
+        CellError::Volume(format!(
+            "the cell has no volume `{name}`: `nasd volume list` shows those that there are"
+        ))
+    })?;
+    if found.unfinished {
+        return Err(CellError::Volume(format!("the volume `{name}` is not finished")));
+    }
+    let is_there =
+        |part: &VolumePart| config.drives.iter().any(|drive| drive.drive_id() == part.drive_id());
+    found.parts.retain(is_there);
+    Ok(found)
+}
+
+/// Makes a volume of partitions that are copies of those of another one, and have keys in the keyring. Tells `progress` how many
+/// directories are done.
+///
+/// # Errors
+/// `NoKeys`, `Volume` with what a drive says, `Damaged` or `Io`.
+pub fn adopt_volume(
+    cell: &Cell,
+    volume: &VolumeConfig,
+    source: &[VolumePart],
+    progress: &mut dyn FnMut(u64),
+) -> Result<Adopted, CellError> {
+    let told = told(cell, &cell.keyring()?, volume)?;
+    let config = ManagerConfig {
+        protection: cell.config.protection(),
+        ..ManagerConfig::new(cell.config.cell_id(), told.name, told.home, told.drives)
+    };
+    let source = source.iter().map(|part| (part.drive_id(), part.partition_id())).collect();
+    adopt_partitions(&config, source, progress)
+        .map_err(|error| CellError::Volume(error.to_string()))
 }
 
 /// A number that no partition of the cell has or had.
@@ -187,8 +267,17 @@ fn told(
     let keeper: Arc<dyn nasd_manager::keys::KeyKeeper> = Arc::new(keeper);
     let home = volume.home_id();
     let (personality, quota) = (volume.personality(), volume.quota_bytes);
-    let keeper = Some(keeper);
-    Ok(nasd_manager::VolumeConfig { name, home, drives, keeper, root, personality, quota })
+    let (keeper, read_only) = (Some(keeper), volume.read_only);
+    Ok(nasd_manager::VolumeConfig {
+        name,
+        home,
+        drives,
+        keeper,
+        root,
+        personality,
+        quota,
+        read_only,
+    })
 }
 
 impl VolumeTable for CellTable {
@@ -235,6 +324,34 @@ mod tests {
         let drive = cell.config.drives[0].drive_id();
         assert_eq!(renumber_part(&cell, "b", drive, &[]).unwrap(), PartitionId(7));
         assert!(renumber_part(&cell, "b", DriveId(0), &[]).is_err());
+    }
+
+    #[test]
+    fn a_copy_has_the_same_drives_and_says_whether_it_may_be_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell(directory.path());
+        let begin = |source, name, read_only| begin_copy(&cell, source, name, read_only, &[]);
+        let first = cell.config.volume.clone();
+        let (snapshot, source) = begin(&first, "monday", true).unwrap();
+        let drives = |parts: &[VolumePart]| -> Vec<DriveId> {
+            parts.iter().map(VolumePart::drive_id).collect()
+        };
+        assert_eq!(drives(&snapshot.parts), drives(&source));
+        assert_eq!(snapshot.home_id(), cell.config.drives[0].drive_id());
+        assert_eq!(source[0].partition_id(), cell.config.drives[0].partition_id());
+        assert!(snapshot.unfinished && snapshot.read_only);
+        assert_ne!(snapshot.parts[0], source[0]);
+        // One that is not finished is not copied.
+        assert!(matches!(begin("monday", "tuesday", false), Err(CellError::Volume(_))));
+        assert!(matches!(begin("nothing", "tuesday", false), Err(CellError::Volume(_))));
+        assert!(matches!(begin(&first, "monday", true), Err(CellError::Volume(_))));
+        set_finished(&cell, "monday", true).unwrap();
+        let (clone, source) = begin("monday", "trial", false).unwrap();
+        assert_eq!((clone.read_only, source), (false, snapshot.parts));
+        // Files from before there were snapshots say nothing of it.
+        let text = std::fs::read_to_string(directory.path().join("cell.toml")).unwrap();
+        assert_eq!(text.matches("read_only = true").count(), 1, "{text}");
+        assert_eq!(text.matches("read_only").count(), 1, "{text}");
     }
 
     #[test]

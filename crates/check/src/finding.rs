@@ -180,11 +180,11 @@ codes! {
         "an object has both small contents and extents" "the extents are dropped";
     BlockUsedTwice "block-used-twice" DataLoss
         "two extents name a data block without a share record"
-        "shared if all are of one partition and of no two families, else the later object loses it";
+        "shared, but of those of one partition that are of two families the later object loses it";
     ShareMissing "share-missing" Damage
         "members of one family name a data block, and no share record does" "made anew";
     ShareMalformed "share-malformed" Damage
-        "a share record has no blocks, no holders or no family"
+        "a share record has no blocks, or holders that can't be"
         "computed again from the extents";
     ShareOutsideDevice "share-outside-device" Damage
         "a share record names data blocks that the device does not have"
@@ -192,11 +192,11 @@ codes! {
     SharesOverlap "shares-overlap" Damage
         "two share records have a data block in common" "computed again from the extents";
     ShareCountWrong "share-count-wrong" Damage
-        "COUNT of a share record is not the number of extents that name its blocks"
+        "a COUNT of a share record is not the number of the partition's extents that name its blocks"
         "counted again";
     ShareForeign "share-foreign" DataLoss
-        "an object outside of the family names a shared block"
-        "the object joins the family if it is of that partition and has none, else it loses the block";
+        "an object outside of the family, or of no holder, names a shared block"
+        "the object joins its partition's family if it has none, else it loses the block";
     ShareUnused "share-unused" Damage
         "a share record has blocks that no extent names" "the blocks are free";
     FamilyMissing "family-missing" Damage

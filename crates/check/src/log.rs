@@ -40,6 +40,7 @@ pub(crate) enum Action {
     Move(Move),
     Appended(Appended),
     Share(Shared),
+    CopyPartition { source: u32 },
 }
 
 /// Blocks of an object that another one gets.
@@ -346,6 +347,7 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<Change, String> {
             let [source, from, to, blocks, time] = [0, 8, 16, 24, 32].map(|at| le64(body, at));
             Action::Share(Shared { source, from, to, blocks, time })
         }
+        15 => Action::CopyPartition { source: le32(parser.take(4).ok_or(CUT)?, 0) },
         _ => return Err(format!("kind {kind} is not known")),
     };
     Ok(Change { partition, object, action })
@@ -433,7 +435,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_parsed_without_a_panic(
-            count in 0u32..5, kind in 0u8..16, object in any::<u64>(),
+            count in 0u32..5, kind in 0u8..17, object in any::<u64>(),
             body in prop::collection::vec(any::<u8>(), 0..900),
             head in prop::collection::vec(any::<u8>(), 0..60),
         ) {

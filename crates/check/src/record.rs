@@ -13,6 +13,9 @@ const SMALL_HEADER: usize = 8;
 pub(crate) const SMALL_MAX: usize = 2048;
 const EXTENT_BYTES: usize = 32;
 const SHARE_BYTES: usize = 32;
+const HOLDER_BYTES: usize = 16;
+/// Most partitions of a drive.
+const HOLDERS_MAX: usize = 1025;
 const FAMILY_BYTES: usize = 24;
 const MARK_BYTES: usize = 24;
 /// Data blocks that a sums record is about.
@@ -196,6 +199,9 @@ impl Object {
     pub(crate) fn charge(&self) -> u64 {
         self.used().max(le64(&self.0, 40))
     }
+    pub(crate) fn set_reserved(&mut self, blocks: u64) {
+        put64(&mut self.0, 40, blocks);
+    }
     pub(crate) fn family(&self) -> u64 {
         le64(&self.0, 56)
     }
@@ -229,6 +235,13 @@ impl Partition {
     }
     pub(crate) fn set_no_quota(&mut self) {
         put64(&mut self.0, 8, u64::MAX);
+    }
+    /// Makes it that of a copy: without keys and limit.
+    pub(crate) fn set_copied(&mut self, charged: u64) {
+        self.0[1] = 0;
+        self.0[32..136].fill(0);
+        self.set_no_quota();
+        self.set_charged(charged);
     }
     pub(crate) fn is_being_removed(&self) -> bool {
         self.0[1] & 8 != 0
@@ -428,34 +441,84 @@ impl Record for Sums {
     }
 }
 
-/// A run of shared data blocks.
+/// A partition that holds shared data blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct Holder {
     pub(crate) partition: u32,
-    pub(crate) blocks: u32,
     pub(crate) count: u32,
+    /// 0: the one extent's object is charged for them.
     pub(crate) family: u64,
+}
+
+/// A run of shared data blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) blocks: u32,
+    /// In order of partitions.
+    pub(crate) holders: Vec<Holder>,
+}
+
+/// What one of several holders is.
+pub(crate) fn held_by(holders: &[Holder], partition: u32) -> Option<Holder> {
+    holders.iter().find(|holder| holder.partition == partition).copied()
+}
+
+/// Whether blocks with these holders have to have a share record.
+pub(crate) fn is_shared(holders: &[Holder]) -> bool {
+    holders.len() > 1 || holders.iter().any(|holder| holder.family != 0)
+}
+
+/// Holders, of which one becomes another; without it where nothing is left of it.
+pub(crate) fn with_holder(holders: &[Holder], changed: Holder) -> Vec<Holder> {
+    let mut holders = holders.to_vec();
+    holders.retain(|holder| holder.partition != changed.partition);
+    holders.extend((changed.count > 0).then_some(changed));
+    holders.sort_by_key(|holder| holder.partition);
+    holders
+}
+
+impl Share {
+    /// Whether the holders can be such.
+    pub(crate) fn makes_sense(&self) -> bool {
+        let in_order = self.holders.windows(2).all(|two| two[0].partition < two[1].partition);
+        let each =
+            self.holders.iter().all(|one| one.count > 0 && (one.family != 0 || one.count == 1));
+        self.blocks > 0 && in_order && each && is_shared(&self.holders)
+    }
 }
 
 impl Record for Share {
     fn decode(key: &[u8], record: &[u8]) -> Result<(Share, bool), Flaw> {
-        open(key, record, SHARE_BYTES..=SHARE_BYTES)?;
-        let share = Share {
-            partition: le32(record, 8),
-            blocks: le32(record, 12),
-            count: le32(record, 16),
-            family: le64(record, 24),
-        };
+        let longest = SHARE_BYTES + (HOLDERS_MAX - 1) * HOLDER_BYTES;
+        open(key, record, SHARE_BYTES..=longest)?;
+        if !(record.len() - SHARE_BYTES).is_multiple_of(HOLDER_BYTES) {
+            return Err(Flaw::Length(record.len()));
+        }
+        let (partition, count, family) = (le32(record, 8), le32(record, 16), le64(record, 24));
+        let mut holders = vec![Holder { partition, count, family }];
+        holders.extend(record[SHARE_BYTES..].chunks_exact(HOLDER_BYTES).map(|part| Holder {
+            partition: le32(part, 0),
+            count: le32(part, 4),
+            family: le64(part, 8),
+        }));
+        let share = Share { blocks: le32(record, 12), holders };
         Ok((share, all_zero(&record[1..4]) && all_zero(&record[20..24])))
     }
 
     fn encode(&self, key: &[u8]) -> Vec<u8> {
-        let mut record = vec![0; SHARE_BYTES];
+        let further = self.holders.len().saturating_sub(1);
+        let mut record = vec![0; SHARE_BYTES + further * HOLDER_BYTES];
         record[0] = VERSION;
-        put32(&mut record, 8, self.partition);
         put32(&mut record, 12, self.blocks);
-        put32(&mut record, 16, self.count);
-        put64(&mut record, 24, self.family);
+        for (number, one) in self.holders.iter().enumerate() {
+            let at = match number {
+                0 => [8, 16, 24],
+                _ => [0, 4, 8].map(|field| SHARE_BYTES + (number - 1) * HOLDER_BYTES + field),
+            };
+            put32(&mut record, at[0], one.partition);
+            put32(&mut record, at[1], one.count);
+            put64(&mut record, at[2], one.family);
+        }
         seal(key, record)
     }
 }

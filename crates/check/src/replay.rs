@@ -7,8 +7,9 @@ use redb::{Key, ReadableTable, WriteTransaction};
 use crate::appends::{APPENDS, Appended, Appends};
 use crate::log::{Action, Change, Shared};
 use crate::record::{
-    EXTENT_MAX, Extent, ExtentKey, Family, GROUP, OBJECT_BLOCKS_MAX, Object, ObjectKey, Partition,
-    Record, Share, Small, Sums, extent_key, object_key, split_extent,
+    EXTENT_MAX, Extent, ExtentKey, Family, GROUP, Holder, OBJECT_BLOCKS_MAX, Object, ObjectKey,
+    Partition, Record, Share, Small, Sums, extent_key, held_by, is_shared, object_key,
+    split_extent, split_object, with_holder,
 };
 use crate::tree::{
     DRIVE, EXTENTS, FAMILIES, MEMBERS, OBJECTS, PARTITIONS, SHARES, SMALL, SUMS, TreeError,
@@ -73,6 +74,38 @@ fn get<T: Record, K: Key + 'static>(
     }
 }
 
+/// A record that is copied, which has to be one.
+fn decoded<T: Record>(key: &[u8], value: &[u8]) -> Result<T, Trouble> {
+    match T::decode(key, value) {
+        Ok((record, _)) => Ok(record),
+        Err(flaw) => senseless(format!("a record that it copies is damaged: {flaw}")),
+    }
+}
+
+/// What a partition holds of shared blocks that it names.
+fn own(share: &Share, partition: u32) -> Result<Holder, Trouble> {
+    match held_by(&share.holders, partition) {
+        Some(holder) => Ok(holder),
+        None => senseless(format!("partition p{partition:x} does not hold what it names")),
+    }
+}
+
+type Rows<const N: usize> = Vec<([u8; N], Vec<u8>)>;
+
+/// The rows of a table from one key to another.
+fn rows_between<const N: usize>(
+    table: &Open<'_, &'static [u8; N]>,
+    first: &[u8; N],
+    last: &[u8; N],
+) -> Result<Rows<N>, Trouble> {
+    let mut rows = Vec::new();
+    for row in table.range::<&[u8; N]>(first..=last)? {
+        let (key, value) = row?;
+        rows.push((*key.value(), value.value().to_vec()));
+    }
+    Ok(rows)
+}
+
 impl<'t> Editor<'t> {
     pub(crate) fn new(
         transaction: &'t WriteTransaction,
@@ -129,6 +162,7 @@ impl<'t> Editor<'t> {
             Action::Move(one) => self.apply_moves(&[*one], homeless),
             Action::Appended(appended) => self.remember(*appended),
             Action::Share(shared) => self.share(partition, object, shared),
+            Action::CopyPartition { source } => self.copy_partition(*source, partition),
         }
     }
 
@@ -278,7 +312,7 @@ impl<'t> Editor<'t> {
         for (logical, extent) in self.extents_within(partition, object, from, to)? {
             self.extents.remove(&extent_key(partition, object, logical))?;
             if extent.is_compressed() {
-                self.drop_run(record, extent.physical, u64::from(extent.stored))?;
+                self.drop_run(partition, record, extent.physical, u64::from(extent.stored))?;
                 continue;
             }
             let end = logical.saturating_add(u64::from(extent.blocks));
@@ -292,7 +326,7 @@ impl<'t> Editor<'t> {
                 self.put_extent(partition, object, cut_to, tail)?;
             }
             let physical = extent.physical.saturating_add(cut_from - logical);
-            self.drop_run(record, physical, cut_to - cut_from)?;
+            self.drop_run(partition, record, physical, cut_to - cut_from)?;
         }
         Ok(())
     }
@@ -331,43 +365,61 @@ impl<'t> Editor<'t> {
     }
 
     /// One extent of an object names these blocks no more.
-    fn drop_run(&mut self, record: &mut Object, start: u64, blocks: u64) -> Result<(), Trouble> {
+    fn drop_run(
+        &mut self,
+        partition: u32,
+        record: &mut Object,
+        start: u64,
+        blocks: u64,
+    ) -> Result<(), Trouble> {
         for piece in self.pieces(start, blocks)? {
-            match piece.share {
-                None => record.set_used(record.used().saturating_sub(piece.blocks)),
-                Some((_, share)) => self.set_count(&piece, share.count.saturating_sub(1))?,
+            let less = record.used().saturating_sub(piece.blocks);
+            let Some((_, share)) = &piece.share else {
+                record.set_used(less);
+                continue;
+            };
+            let holder = own(share, partition)?;
+            let left = with_holder(
+                &share.holders,
+                Holder { count: holder.count.saturating_sub(1), ..holder },
+            );
+            self.set_holders(&piece, left)?;
+            if holder.family == 0 {
+                record.set_used(less);
+            } else if holder.count == 1 {
+                self.add_shared(partition, holder.family, 0, piece.blocks)?;
             }
         }
         Ok(())
     }
 
-    /// Gives a part of a share record another count; with zero holders it is free.
-    fn set_count(&mut self, piece: &Piece, count: u32) -> Result<(), Trouble> {
-        let Some((first, share)) = piece.share else { return Ok(()) };
-        self.cut_share(piece, first, share)?;
-        if count > 0 {
-            let middle = Share { blocks: piece.blocks as u32, count, ..share };
-            self.put_share(piece.start, middle)
-        } else {
-            self.add_shared(share.partition, share.family, 0, piece.blocks)
+    /// Gives a part of a share record other holders.
+    fn set_holders(&mut self, piece: &Piece, holders: Vec<Holder>) -> Result<(), Trouble> {
+        if let Some((first, share)) = &piece.share {
+            self.cut_share(piece, *first, share)?;
+        }
+        match is_shared(&holders) {
+            true => self.put_share(piece.start, &Share { blocks: piece.blocks as u32, holders }),
+            false => Ok(()),
         }
     }
 
     /// Takes a part out of a share record.
-    fn cut_share(&mut self, piece: &Piece, first: u64, share: Share) -> Result<(), Trouble> {
+    fn cut_share(&mut self, piece: &Piece, first: u64, share: &Share) -> Result<(), Trouble> {
         self.shares.remove(first)?;
         let end = first.saturating_add(u64::from(share.blocks));
         let piece_end = piece.start + piece.blocks;
+        let part = |blocks: u64| Share { blocks: blocks as u32, holders: share.holders.clone() };
         if first < piece.start {
-            self.put_share(first, Share { blocks: (piece.start - first) as u32, ..share })?;
+            self.put_share(first, &part(piece.start - first))?;
         }
         if piece_end < end {
-            self.put_share(piece_end, Share { blocks: (end - piece_end) as u32, ..share })?;
+            self.put_share(piece_end, &part(end - piece_end))?;
         }
         Ok(())
     }
 
-    fn put_share(&mut self, first: u64, share: Share) -> Result<(), Trouble> {
+    fn put_share(&mut self, first: u64, share: &Share) -> Result<(), Trouble> {
         self.shares.insert(first, share.encode(&first.to_be_bytes()).as_slice())?;
         Ok(())
     }
@@ -618,14 +670,16 @@ impl<'t> Editor<'t> {
         extent: &Extent,
     ) -> Result<(), Trouble> {
         for piece in self.pieces(extent.physical, u64::from(extent.stored))? {
-            match piece.share {
-                Some((_, share)) => self.set_count(&piece, share.count.saturating_add(1))?,
-                None => {
-                    let blocks = piece.blocks as u32;
-                    self.put_share(piece.start, Share { partition, blocks, count: 2, family })?;
-                    original.set_used(original.used().saturating_sub(piece.blocks));
-                    self.add_shared(partition, family, piece.blocks, 0)?;
-                }
+            let holder = match &piece.share {
+                Some((_, share)) => own(share, partition)?,
+                None => Holder { partition, count: 1, family: 0 },
+            };
+            let before = piece.share.as_ref().map_or(&[][..], |(_, share)| &share.holders);
+            let count = holder.count.saturating_add(1);
+            self.set_holders(&piece, with_holder(before, Holder { partition, count, family }))?;
+            if holder.family == 0 {
+                original.set_used(original.used().saturating_sub(piece.blocks));
+                self.add_shared(partition, family, piece.blocks, 0)?;
             }
         }
         Ok(())
@@ -649,6 +703,71 @@ impl<'t> Editor<'t> {
         }
         if self.partitions.remove(partition)?.is_none() {
             return senseless(format!("there is no partition p{partition:x}"));
+        }
+        Ok(())
+    }
+
+    /// Makes a partition that has what another one has, and holds its blocks too.
+    fn copy_partition(&mut self, source: u32, target: u32) -> Result<(), Trouble> {
+        let key = source.to_be_bytes();
+        let Some(mut record) = get::<Partition, _>(&self.partitions, source, &key)? else {
+            return senseless(format!("there is no partition p{source:x} to copy"));
+        };
+        if self.partitions.get(target)?.is_some() {
+            return senseless(format!("partition p{target:x} is there already"));
+        }
+        let between = (object_key(source, 0), object_key(source, u64::MAX));
+        let mut charged = 0;
+        for (key, value) in rows_between(&self.objects, &between.0, &between.1)? {
+            let new = object_key(target, split_object(&key).1);
+            let mut object = decoded::<Object>(&key, &value)?;
+            object.set_reserved(0);
+            charged += object.charge();
+            self.objects.insert(&new, object.encode(&new).as_slice())?;
+        }
+        for (key, value) in rows_between(&self.small, &between.0, &between.1)? {
+            let new = object_key(target, split_object(&key).1);
+            self.small.insert(&new, decoded::<Small>(&key, &value)?.encode(&new).as_slice())?;
+        }
+        for (key, value) in rows_between(&self.families, &between.0, &between.1)? {
+            let new = object_key(target, split_object(&key).1);
+            let family = decoded::<Family>(&key, &value)?;
+            charged += family.shared;
+            self.families.insert(&new, family.encode(&new).as_slice())?;
+        }
+        let between = (extent_key(source, 0, 0), extent_key(source, u64::MAX, u64::MAX));
+        for (key, value) in rows_between(&self.members, &between.0, &between.1)? {
+            let (_, family, object) = split_extent(&key);
+            self.members.insert(&extent_key(target, family, object), value.as_slice())?;
+        }
+        for (key, value) in rows_between(&self.extents, &between.0, &between.1)? {
+            let (_, object, logical) = split_extent(&key);
+            let extent = decoded::<Extent>(&key, &value)?;
+            self.put_extent(target, object, logical, extent)?;
+            self.hold_too(source, target, &extent)?;
+        }
+        record.set_copied(charged);
+        let key = target.to_be_bytes();
+        self.partitions.insert(target, record.encode(&key).as_slice())?;
+        Ok(())
+    }
+
+    /// What a partition holds of an extent's blocks another one holds as well, unless it does already.
+    fn hold_too(&mut self, source: u32, target: u32, extent: &Extent) -> Result<(), Trouble> {
+        for piece in self.pieces(extent.physical, u64::from(extent.stored))? {
+            let alone = Holder { partition: source, count: 1, family: 0 };
+            let before = match &piece.share {
+                Some((_, share)) => share.holders.clone(),
+                None => vec![alone],
+            };
+            if held_by(&before, target).is_some() {
+                continue;
+            }
+            let Some(holder) = held_by(&before, source) else {
+                return senseless(format!("partition p{source:x} does not hold what it names"));
+            };
+            let after = with_holder(&before, Holder { partition: target, ..holder });
+            self.set_holders(&piece, after)?;
         }
         Ok(())
     }
@@ -731,10 +850,10 @@ impl<'t> Editor<'t> {
     /// Moves sharing and checksums.
     fn move_records(&mut self, one: &Move) -> Result<(), Trouble> {
         for piece in self.pieces(one.from, one.blocks)? {
-            if let Some((first, share)) = piece.share {
-                self.cut_share(&piece, first, share)?;
-                let moved = Share { blocks: piece.blocks as u32, ..share };
-                self.put_share(piece.start - one.from + one.to, moved)?;
+            if let Some((first, share)) = &piece.share {
+                self.cut_share(&piece, *first, share)?;
+                let moved = Share { blocks: piece.blocks as u32, holders: share.holders.clone() };
+                self.put_share(piece.start - one.from + one.to, &moved)?;
             }
         }
         let mut at = one.from;

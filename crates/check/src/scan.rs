@@ -232,14 +232,9 @@ impl Scan<'_> {
             let key = AnyKey::Long(first);
             let decoded = self.decode::<Share>(Table::Shares, key, Subject::Drive, &value);
             let Some(share) = decoded else { continue };
-            let run = Run {
-                first,
-                blocks: u64::from(share.blocks),
-                family: share.family,
-                partition: share.partition,
-                count: share.count,
-            };
-            let flaw = if run.blocks == 0 || run.count == 0 || run.family == 0 {
+            let makes_sense = share.makes_sense();
+            let run = Run { first, blocks: u64::from(share.blocks), holders: share.holders };
+            let flaw = if !makes_sense {
                 Some(Code::ShareMalformed)
             } else if first.checked_add(run.blocks).is_none_or(|e| e > self.superblock.data_blocks)
             {
@@ -251,17 +246,20 @@ impl Scan<'_> {
             };
             if let Some(code) = flaw {
                 let detail = format!(
-                    "share record of {} data blocks from {first} on, with {} holders",
-                    run.blocks, run.count
+                    "share record of {} data blocks from {first} on, of {} partitions",
+                    run.blocks,
+                    run.holders.len()
                 );
                 self.sink.drive(code, detail);
                 self.sink.fix(|| Fix { table: Table::Shares, key, value: None });
                 continue;
             }
             end = run.end();
+            for holder in run.holders.iter().filter(|holder| holder.family != 0) {
+                let name = (holder.partition, holder.family);
+                self.state.families.entry(name).or_default().shared += run.blocks;
+            }
             self.state.runs.push(run);
-            let name = (run.partition, run.family);
-            self.state.families.entry(name).or_default().shared += run.blocks;
         }
         Ok(())
     }
@@ -415,7 +413,7 @@ impl Scan<'_> {
             return;
         }
         current.end = logical + u64::from(extent.blocks);
-        current.used += self.state.unshared(extent.physical, u64::from(extent.stored));
+        current.used += self.state.unshared(partition, extent.physical, u64::from(extent.stored));
         let mut used = Use::new(partition, object, logical, &extent);
         if current.end == blocks {
             used.tail = tail;

@@ -1,11 +1,13 @@
-//! Who names which data block: every block by one extent, or by as many members of one family as
+//! Who names which data block: every block by one extent, or by as many of each partition, members of one family there, as
 //! its share record says.
 
 use std::collections::BTreeMap;
 
 use crate::bytes::BLOCK;
 use crate::finding::{Code, Subject};
-use crate::record::{Extent, GROUP, Object, Record, Share, Sums, extent_key, object_key};
+use crate::record::{
+    Extent, GROUP, Holder, Object, Record, Share, Sums, extent_key, held_by, is_shared, object_key,
+};
 use crate::scan::flawed;
 use crate::sink::Sink;
 use crate::state::{Run, State, Use};
@@ -21,12 +23,6 @@ pub(crate) struct Sweep<'a> {
     cuts: BTreeMap<usize, Vec<(u64, u64)>>,
     /// Objects that have to join a family.
     joins: BTreeMap<(u32, u64), u64>,
-}
-
-/// What a segment's holders agree on.
-struct Owner {
-    partition: u32,
-    family: u64,
 }
 
 impl<'a> Sweep<'a> {
@@ -74,79 +70,104 @@ impl<'a> Sweep<'a> {
         if run.is_none() && active.len() == 1 {
             return;
         }
-        let owner = self.owner(active, run);
-        let (mut winners, mut losers, mut strangers) = (0u32, 0u32, 0u32);
-        for &index in active {
-            let used = self.state.uses[index];
-            let family = self.state.family_of(used.partition, used.object);
-            if used.partition != owner.partition || (family != 0 && family != owner.family) {
-                losers += 1;
-                self.stranger(used, start, run, &owner);
-                if self.sink.wants_fixes() {
-                    self.cuts.entry(index).or_default().push((start, end));
+        let mut partitions: Vec<u32> =
+            active.iter().map(|index| self.state.uses[*index].partition).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        let (mut holders, mut outsiders) = (Vec::new(), 0);
+        for partition in &partitions {
+            let is_of = |index: &usize| self.state.uses[*index].partition == *partition;
+            let of: Vec<usize> = active.iter().copied().filter(is_of).collect();
+            let noted = run.and_then(|run| held_by(&run.holders, *partition));
+            if run.is_some() && noted.is_none() {
+                // What is noted counts.
+                outsiders += of.len();
+                for index in of {
+                    self.stranger(self.state.uses[index], start, 0);
+                    self.cut(index, (start, end));
                 }
                 continue;
             }
-            winners += 1;
-            if family == 0 {
-                strangers += 1;
-                if run.is_some() {
-                    self.stranger(used, start, run, &owner);
+            let family = self.family(&of, noted);
+            let (count, others) = self.members((start, end), &of, family, run.is_some());
+            outsiders += others;
+            if count > 0 {
+                holders.push(Holder { partition: *partition, count, family });
+            }
+        }
+        let is_one_family = outsiders == 0 && partitions.len() == 1;
+        self.counts(start, end, active, run, is_one_family);
+        if is_shared(&holders) && self.sink.wants_fixes() {
+            self.want(Run { first: start, blocks: end - start, holders });
+        }
+    }
+
+    /// The uses of one partition: how many keep the blocks, and how many were not of the family. Those of another one lose them.
+    fn members(
+        &mut self,
+        (start, end): (u64, u64),
+        of: &[usize],
+        family: u64,
+        is_noted: bool,
+    ) -> (u32, usize) {
+        let (mut count, mut outsiders) = (0, 0);
+        for &index in of {
+            let used = self.state.uses[index];
+            let own = self.state.family_of(used.partition, used.object);
+            if family != 0 && own != family {
+                outsiders += 1;
+                if is_noted {
+                    self.stranger(used, start, family);
+                }
+                if own != 0 {
+                    self.cut(index, (start, end));
+                    continue;
+                }
+                if self.sink.wants_fixes() {
+                    self.joins.insert((used.partition, used.object), family);
                 }
             }
+            count += 1;
         }
-        self.counts(start, end, active, run, (winners, losers, strangers));
-        if winners == 0 || (run.is_none() && winners == 1) || !self.sink.wants_fixes() {
-            return;
-        }
-        for &index in active {
-            let used = self.state.uses[index];
-            let family = self.state.family_of(used.partition, used.object);
-            if used.partition == owner.partition && family == 0 {
-                self.joins.insert((used.partition, used.object), owner.family);
-            }
-        }
-        self.want(Run {
-            first: start,
-            blocks: end - start,
-            family: owner.family,
-            partition: owner.partition,
-            count: winners,
-        });
+        (count, outsiders)
     }
 
-    /// Whose the blocks are: the share record's family, else that of the first holder with one,
-    /// else one that bears the first holder's number.
-    fn owner(&self, active: &[usize], run: Option<&Run>) -> Owner {
-        let holders = || active.iter().map(|index| &self.state.uses[*index]);
-        let first = holders().min_by_key(|used| (used.partition, used.object));
-        match (run, first) {
-            (Some(run), first)
-                if first.is_none() || holders().any(|u| u.partition == run.partition) =>
-            {
-                Owner { partition: run.partition, family: run.family }
-            }
-            (_, Some(first)) => {
-                let partition = first.partition;
-                let families = holders()
-                    .filter(|used| used.partition == partition)
-                    .map(|used| (used.object, self.state.family_of(partition, used.object)));
-                let named = families.filter(|(_, family)| *family != 0).min();
-                Owner { partition, family: named.map_or(first.object, |(_, family)| family) }
-            }
-            (_, None) => Owner { partition: 0, family: 0 },
+    /// An extent has to give up blocks.
+    fn cut(&mut self, index: usize, blocks: (u64, u64)) {
+        if self.sink.wants_fixes() {
+            self.cuts.entry(index).or_default().push(blocks);
         }
     }
 
-    fn stranger(&mut self, used: Use, block: u64, run: Option<&Run>, owner: &Owner) {
-        if run.is_none() {
-            return;
+    /// Whose the blocks are within a partition: the share record's family, else that of the first user with one, else one that bears
+    /// the first user's number. 0 where there is one user.
+    fn family(&self, of: &[usize], noted: Option<Holder>) -> u64 {
+        if let Some(holder) = noted
+            && holder.family != 0
+        {
+            return holder.family;
         }
+        if of.len() < 2 {
+            return 0;
+        }
+        let users = of.iter().map(|index| self.state.uses[*index]);
+        let families =
+            users.map(|used| (used.object, self.state.family_of(used.partition, used.object)));
+        let families: Vec<(u64, u64)> = families.collect();
+        let named = families.iter().filter(|(_, family)| *family != 0).min();
+        let first = families.iter().map(|(object, _)| *object).min();
+        named.map_or(first.unwrap_or(0), |(_, family)| *family)
+    }
+
+    fn stranger(&mut self, used: Use, block: u64, family: u64) {
         let subject = Subject::at(used.partition, used.object, used.offset_of(block));
-        let detail = format!(
-            "data block {block} is of family p{:x}/o{:x}, to which it does not belong",
-            owner.partition, owner.family
-        );
+        let detail = match family {
+            0 => format!("data block {block} is shared, and not with its partition"),
+            _ => format!(
+                "data block {block} is of family p{:x}/o{family:x}, to which it does not belong",
+                used.partition
+            ),
+        };
         self.sink.add(Code::ShareForeign, subject, detail);
     }
 
@@ -156,14 +177,14 @@ impl<'a> Sweep<'a> {
         end: u64,
         active: &[usize],
         run: Option<&Run>,
-        (winners, losers, strangers): (u32, u32, u32),
+        is_one_family: bool,
     ) {
         let blocks = format!("data blocks {start} to {}", end - 1);
         let Some(run) = run else {
-            if losers == 0 && strangers == 0 {
+            if is_one_family {
                 let used = self.state.uses[active[0]];
                 let subject = Subject::at(used.partition, used.object, used.offset_of(start));
-                let detail = format!("{blocks} have {winners} holders and no share record");
+                let detail = format!("{blocks} have {} holders and no share record", active.len());
                 return self.sink.add(Code::ShareMissing, subject, detail);
             }
             for &index in active {
@@ -174,13 +195,20 @@ impl<'a> Sweep<'a> {
             }
             return;
         };
-        let subject = Subject::object(run.partition, run.family);
+        let Some(first) = run.holders.first() else { return };
         if active.is_empty() {
+            let subject = Subject::object(first.partition, first.family);
             let detail = format!("{blocks} are shared, and no extent names them");
-            self.sink.add(Code::ShareUnused, subject, detail);
-        } else if active.len() as u64 != u64::from(run.count) {
-            let detail = format!("{blocks}: COUNT is {}, counted were {}", run.count, active.len());
-            self.sink.add(Code::ShareCountWrong, subject, detail);
+            return self.sink.add(Code::ShareUnused, subject, detail);
+        }
+        for holder in &run.holders {
+            let is_of = |index: &&usize| self.state.uses[**index].partition == holder.partition;
+            let counted = active.iter().filter(is_of).count();
+            if counted as u64 != u64::from(holder.count) {
+                let subject = Subject::object(holder.partition, holder.family);
+                let detail = format!("{blocks}: COUNT is {}, counted were {counted}", holder.count);
+                self.sink.add(Code::ShareCountWrong, subject, detail);
+            }
         }
     }
 
@@ -188,7 +216,7 @@ impl<'a> Sweep<'a> {
     fn want(&mut self, run: Run) {
         if let Some(last) = self.wanted.last_mut()
             && last.end() == run.first
-            && (last.partition, last.family, last.count) == (run.partition, run.family, run.count)
+            && last.holders == run.holders
             && last.blocks + run.blocks <= u64::from(u32::MAX)
             // Neighbours that are records of their own already may stay so.
             && self.state.runs.binary_search_by_key(&run.first, |run| run.first).is_err()
@@ -214,12 +242,7 @@ impl<'a> Sweep<'a> {
             if present.is_ok_and(|index| self.state.runs[index] == *run) {
                 continue;
             }
-            let share = Share {
-                partition: run.partition,
-                blocks: run.blocks as u32,
-                count: run.count,
-                family: run.family,
-            };
+            let share = Share { blocks: run.blocks as u32, holders: run.holders.clone() };
             let value = Some(share.encode(&run.first.to_be_bytes()));
             let key = AnyKey::Long(run.first);
             self.sink.fix(|| Fix { table: Table::Shares, key, value });

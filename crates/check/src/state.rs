@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::{Extent, Family, Partition};
+use crate::record::{Extent, Family, Holder, Partition, held_by};
 
 /// An extent, by the data blocks that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +48,11 @@ impl Use {
 }
 
 /// A valid share record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) first: u64,
     pub(crate) blocks: u64,
-    pub(crate) family: u64,
-    pub(crate) partition: u32,
-    pub(crate) count: u32,
+    pub(crate) holders: Vec<Holder>,
 }
 
 impl Run {
@@ -115,11 +113,14 @@ impl State {
         place.map_or(0, |index| self.memberships[index].family)
     }
 
-    /// Data blocks of a range that are in no share record.
-    pub(crate) fn unshared(&self, first: u64, blocks: u64) -> u64 {
+    /// Data blocks of a range that no family of the partition shares.
+    pub(crate) fn unshared(&self, partition: u32, first: u64, blocks: u64) -> u64 {
         let end = first + blocks;
         let start = self.runs.partition_point(|run| run.end() <= first);
         let within = self.runs[start..].iter().take_while(|run| run.first < end);
+        let is_of_family =
+            |run: &&Run| held_by(&run.holders, partition).is_some_and(|holder| holder.family != 0);
+        let within = within.filter(is_of_family);
         let shared: u64 =
             within.map(|run| run.end().min(end).saturating_sub(run.first.max(first))).sum();
         blocks - shared
@@ -155,11 +156,16 @@ mod tests {
 
     #[test]
     fn blocks_outside_of_share_records_are_counted() {
-        let run = |first, blocks| Run { first, blocks, family: 1, partition: 1, count: 2 };
+        let holder = |partition, family| Holder { partition, count: 1, family };
+        let run = |first, blocks| {
+            let holders = vec![holder(1, 1), holder(2, 0)];
+            Run { first, blocks, holders }
+        };
         let state = State { runs: vec![run(10, 5), run(20, 5)], ..State::default() };
-        assert_eq!(state.unshared(0, 10), 10);
-        assert_eq!(state.unshared(8, 4), 2);
-        assert_eq!(state.unshared(0, 30), 20);
-        assert_eq!(state.unshared(11, 3), 0);
+        assert_eq!(state.unshared(1, 0, 10), 10);
+        assert_eq!(state.unshared(1, 8, 4), 2);
+        assert_eq!(state.unshared(1, 0, 30), 20);
+        assert_eq!(state.unshared(1, 11, 3), 0);
+        assert_eq!(state.unshared(2, 0, 30), 30);
     }
 }

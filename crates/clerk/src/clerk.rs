@@ -235,6 +235,11 @@ impl Clerk {
         belief.filter(|_| promises.believed(dir).is_some_and(|(_, told)| by_mode(&told)))
     }
 
+    /// Whether nobody changes anything in the volume: it is a snapshot.
+    pub fn is_read_only(&self) -> bool {
+        self.core.is_read_only()
+    }
+
     /// Whether the volume has callbacks: what is told of a file is so until a [`NameWatcher`] is told otherwise.
     pub fn has_callbacks(&self) -> bool {
         self.core.promises().is_some()

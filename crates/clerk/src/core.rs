@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -136,6 +136,8 @@ pub(crate) struct Core {
     pub(crate) hints: Arc<Room>,
     /// Bits of the volume's `Protection`.
     protection: AtomicU32,
+    /// Nobody changes anything in the volume.
+    is_read_only: AtomicBool,
     next_owner: AtomicU64,
     /// On whose behalf the volume is asked about.
     pub(crate) caller: Arc<Caller>,
@@ -196,6 +198,7 @@ impl Core {
             finders: WorkPool::new("nasd-find", FINDER_THREADS),
             hints: Arc::new(Room::new(settings.read_ahead_bytes)),
             protection: AtomicU32::new(0),
+            is_read_only: AtomicBool::new(false),
             next_owner: AtomicU64::new(1),
             caller: Arc::clone(caller),
             settings,
@@ -215,11 +218,17 @@ impl Core {
     /// The manager has described the volume.
     pub(crate) fn set_volume(&self, volume: &Volume) {
         self.protection.store(volume.protection.bits(), Ordering::Relaxed);
+        self.is_read_only.store(volume.read_only, Ordering::Relaxed);
         if volume.personality == Personality::Afs {
             let cache = &self.settings.cache;
             self.promises.get_or_init(|| Arc::new(Promises::new(&self.known, cache, volume)));
         }
         self.objects.set_volume(volume);
+    }
+
+    /// Whether nobody changes anything in the volume.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Relaxed)
     }
 
     /// How requests to drives are protected.

@@ -27,7 +27,7 @@ pub(crate) struct Moved {
 }
 
 /// All counters. Each is right by itself; together they are not a snapshot.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) read: Moved,
     pub(crate) written: Moved,
@@ -37,6 +37,19 @@ pub(crate) struct Counters {
     procedures: [ByProcedure; Procedure::ALL.len() + 1],
     /// By reason, in the order of [`Refusal::ALL`].
     reasons: [AtomicU64; Refusal::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            read: Moved::default(),
+            written: Moved::default(),
+            requests: AtomicU64::default(),
+            refusals: AtomicU64::default(),
+            procedures: std::array::from_fn(|_| ByProcedure::default()),
+            reasons: Default::default(),
+        }
+    }
 }
 
 /// How a request ended.

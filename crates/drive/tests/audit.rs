@@ -14,11 +14,12 @@ use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
     AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BatchArguments,
-    BatchOperation, BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments,
-    DriveInformation, FastcopyArguments, FlushArguments, FlushpartitionArguments, GetattrArguments,
-    InitializeArguments, PartitionKey, Procedure, PunchArguments, ReadArguments, RemoveArguments,
-    RemovepartitionArguments, ResizepartitionArguments, SeekArguments, SetattrArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, WriteArguments,
+    BatchOperation, BlocksrequiredArguments, CopypartitionArguments, CreateArguments, Created,
+    CreatepartitionArguments, DriveInformation, FastcopyArguments, FlushArguments,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, PartitionKey, Procedure,
+    PunchArguments, ReadArguments, RemoveArguments, RemovepartitionArguments,
+    ResizepartitionArguments, SeekArguments, SetattrArguments, SetpartitionArguments,
+    SetpartitionkeyArguments, WriteArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_store::{OpenOptions, Store};
@@ -624,6 +625,10 @@ fn attempts() -> Vec<(Procedure, Vec<u8>)> {
         (Procedure::Flush, to_bytes(&FlushArguments { partition, objects: vec![name.object] })),
         (Procedure::Flushpartition, to_bytes(&FlushpartitionArguments { partition })),
         (Procedure::Createpartition, to_bytes(&CreatepartitionArguments { partition })),
+        (
+            Procedure::Copypartition,
+            to_bytes(&CopypartitionArguments { partition, source: PARTITION }),
+        ),
         (Procedure::Removepartition, to_bytes(&RemovepartitionArguments { partition })),
         (Procedure::Resizepartition, to_bytes(&ResizepartitionArguments { partition, bytes: 0 })),
         (

@@ -6,11 +6,11 @@ mod common;
 use common::*;
 use nasd_capability::{Capability, KeyKind};
 use nasd_protocol::drive::{
-    AuditArguments, BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments,
-    FlushpartitionArguments, InitializeArguments, PartitionKey, Procedure, PunchArguments,
-    ReadArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
-    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
-    SetpartitionkeyArguments,
+    AuditArguments, BlocksrequiredArguments, CopypartitionArguments, CreatepartitionArguments,
+    FastcopyArguments, FlushpartitionArguments, InitializeArguments, PartitionKey, Procedure,
+    PunchArguments, ReadArguments, RemovepartitionArguments, ResizepartitionArguments,
+    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_types::limits::MAX_OBJECT_BYTES;
@@ -60,6 +60,13 @@ fn administration(partition: PartitionId) -> Vec<(Operation, Vec<KeyKind>)> {
     vec![
         (
             operation(Procedure::Createpartition, &CreatepartitionArguments { partition }),
+            vec![KeyKind::Drive],
+        ),
+        (
+            operation(
+                Procedure::Copypartition,
+                &CopypartitionArguments { partition, source: PARTITION },
+            ),
             vec![KeyKind::Drive],
         ),
         (

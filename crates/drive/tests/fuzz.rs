@@ -22,13 +22,14 @@ use nasd_device::MemoryDevice;
 use nasd_drive::{Checksum, Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
     AppendArguments, AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
-    CopyrangeArguments, CreateArguments, CreatepartitionArguments, EndwritesArguments,
-    ExtendArguments, FastcopyArguments, FlushArguments, FlushpartitionArguments, GetattrArguments,
-    InitializeArguments, MapArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
-    RangeToCopy, ReadArguments, RemoveArguments, RemovepartitionArguments,
-    ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments, SetdriveArguments,
-    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, SetstripingArguments,
-    VERSION, WriteArguments, unwrap_arguments, unwrap_results, wrap_arguments,
+    CopypartitionArguments, CopyrangeArguments, CreateArguments, CreatepartitionArguments,
+    EndwritesArguments, ExtendArguments, FastcopyArguments, FlushArguments,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, PROGRAM,
+    PartitionKey, Procedure, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments,
+    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    SetstripingArguments, VERSION, WriteArguments, unwrap_arguments, unwrap_results,
+    wrap_arguments,
 };
 use nasd_protocol::{
     AUTH_FLAVOR, Credential, CredentialKey, Region, Status, Verifier, decode_result,
@@ -397,6 +398,11 @@ fn administration() -> Vec<Vec<u8>> {
     let begin = InitializeArguments { master: value, clock, skew_past, skew_ahead };
     vec![
         sample(Procedure::Createpartition, BY_DRIVE, &CreatepartitionArguments { partition: new }),
+        sample(
+            Procedure::Copypartition,
+            BY_DRIVE,
+            &CopypartitionArguments { partition: new, source: partition },
+        ),
         sample(Procedure::Removepartition, BY_DRIVE, &RemovepartitionArguments { partition: new }),
         sample(
             Procedure::Resizepartition,

@@ -15,10 +15,10 @@ use nasd_capability::{DataTag, Suite};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
     AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
-    CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments, InitializeArguments,
-    PROGRAM, PartitionKey, Procedure, PunchArguments, ReadArguments, RemovepartitionArguments,
-    ResizepartitionArguments, SeekArguments, SetdriveArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
+    CopypartitionArguments, CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments,
+    InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments, ReadArguments,
+    RemovepartitionArguments, ResizepartitionArguments, SeekArguments, SetdriveArguments,
+    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Region, Verifier};
 use nasd_rpc::{CallHead, OpaqueAuth};
@@ -113,6 +113,10 @@ fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
         (Procedure::Punch, to_bytes(&PunchArguments { name, durable: true, regions })),
         (Procedure::Seek, to_bytes(&SeekArguments { name, offset: 1, target: SeekTarget::Hole })),
         (Procedure::Createpartition, to_bytes(&CreatepartitionArguments { partition })),
+        (
+            Procedure::Copypartition,
+            to_bytes(&CopypartitionArguments { partition, source: PARTITION }),
+        ),
         (Procedure::Removepartition, to_bytes(&RemovepartitionArguments { partition })),
         (Procedure::Resizepartition, to_bytes(&ResizepartitionArguments { partition, bytes: 9 })),
         (Procedure::Flushpartition, to_bytes(&FlushpartitionArguments { partition })),

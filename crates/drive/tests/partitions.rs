@@ -13,10 +13,11 @@ use nasd_client::{Authority, ClockSettings, ConnectOptions, DriveClient, RetryPo
 use nasd_device::BlockDevice;
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_protocol::drive::{
-    CreateArguments, Created, CreatepartitionArguments, DriveControl, DriveInformation, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, NO_QUOTA, PartitionKey,
-    PartitionState, Procedure, ReadArguments, RemovepartitionArguments, ResizepartitionArguments,
-    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, WriteArguments,
+    CopypartitionArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
+    DriveInformation, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
+    NO_QUOTA, PartitionKey, PartitionState, Procedure, ReadArguments, RemovepartitionArguments,
+    ResizepartitionArguments, SetdrivekeyArguments, SetpartitionArguments,
+    SetpartitionkeyArguments, WriteArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_store::{OpenOptions, Store};
@@ -676,4 +677,47 @@ fn a_clean_stop_leaves_the_clock_where_it_was() {
     assert!((10 * SECOND..17 * SECOND).contains(&lead()), "{}", lead());
     again.advance(300 * SECOND);
     assert_eq!(lead(), 0);
+}
+
+#[test]
+fn a_partition_is_copied_with_all_that_it_has_and_no_keys() {
+    let device = new_device();
+    let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);
+    let by = Administrator(&drive);
+    let name = drive.object_with(&[7; 300_000]);
+    let copy = |partition, source| {
+        let arguments = CopypartitionArguments { partition, source };
+        by.0.by(Signer::drive(), Procedure::Copypartition, &arguments)
+    };
+    assert_eq!(copy(NEW, PartitionId(99)).failed(), Status::NoSuchPartition);
+    assert_eq!(copy(OTHER_PARTITION, PARTITION).failed(), Status::PartitionExists);
+    assert_eq!(copy(PARTITION, PARTITION).failed(), Status::PartitionExists);
+    // What a drive keeps for itself is nobody's to copy.
+    assert_eq!(copy(NEW, PartitionId::AUDIT).failed(), Status::NoSuchPartition);
+    assert_eq!(copy(NEW, PARTITION).status, None);
+    let control = by.control(Signer::drive(), PARTITION);
+    let summary = |partition| {
+        *control.partitions.iter().find(|summary| summary.partition == partition).unwrap()
+    };
+    let (old, new) = (summary(PARTITION), summary(NEW));
+    assert_eq!((new.used_bytes, new.objects), (old.used_bytes, old.objects));
+    assert_eq!((new.quota_bytes, new.state), (u64::MAX, PartitionState::WithoutKey));
+    assert!(control.used_bytes < old.used_bytes + new.used_bytes);
+    // Nobody but the drive's owner reaches it before it has keys of its own.
+    let copied = ObjectName { partition: NEW, ..name };
+    let capability = drive.capability(copied);
+    let refused = getattr(&drive, copied, Signer::capability(&capability));
+    assert!(refused.is_some_and(|status| status != Status::NoSuchObject), "{refused:?}");
+    let read = ReadArguments::single(copied, 0, 300_000);
+    assert!(by.0.by(Signer::drive(), Procedure::Read, &read).data == [7; 300_000]);
+    // What is written to the one is not in the other, also after a restart.
+    drive.write(name, 0, &[8; 5000]);
+    stop(drive);
+    let drive = TestDrive::on(device, DriveOptions::default(), START + SECOND);
+    let read = |name| {
+        let read = ReadArguments::single(name, 0, 300_000);
+        drive.by(Signer::drive(), Procedure::Read, &read).data
+    };
+    assert!(read(copied) == [7; 300_000]);
+    assert!(read(name)[..5000] == [8; 5000] && read(name)[5000..] == [7; 295_000]);
 }

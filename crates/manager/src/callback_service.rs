@@ -383,7 +383,7 @@ pub(crate) fn tend_lists(hub: &Arc<SessionHub>, volumes: &Volumes) {
 }
 
 /// Asks a drive.
-fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> {
+pub(crate) fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> Outcome<()> {
     match work {
         DriveWork::Ask(file) => {
             let told = names.object_version(file);

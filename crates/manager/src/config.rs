@@ -41,6 +41,8 @@ pub struct ManagerConfig {
     /// How many bytes the files of a volume of the personality `afs` may have altogether; `None`: as many as there is room for. In other
     /// volumes that is up to the drives.
     pub quota: Option<u64>,
+    /// Nobody changes anything in it: it is a snapshot.
+    pub read_only: bool,
     /// How long a call waits for a drive that is away. Less than clients wait for one answer.
     pub patience: Duration,
     /// How long it waits where there is another way, or others wait meanwhile.
@@ -88,6 +90,8 @@ pub struct VolumeConfig {
     pub personality: Personality,
     /// As [`ManagerConfig::quota`].
     pub quota: Option<u64>,
+    /// As [`ManagerConfig::read_only`].
+    pub read_only: bool,
 }
 
 /// Where the cell's further volumes are written down.
@@ -159,6 +163,7 @@ impl ManagerConfig {
             root: RootOptions::default(),
             personality: Personality::Nfs,
             quota: None,
+            read_only: false,
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(1),
             drive_connections: 2,
@@ -187,6 +192,7 @@ impl ManagerConfig {
             root: volume.root,
             personality: volume.personality,
             quota: volume.quota,
+            read_only: volume.read_only,
             ..self.clone()
         }
     }

@@ -14,6 +14,7 @@
 
 pub mod acl;
 mod administration;
+pub mod adopt;
 mod callback_service;
 pub mod caller;
 mod changes;
@@ -23,6 +24,7 @@ pub mod directory;
 mod document;
 pub mod file_record;
 mod forward;
+mod holding;
 pub mod journal;
 pub mod keys;
 mod locks;
@@ -40,6 +42,7 @@ mod server;
 pub mod service;
 mod session_service;
 pub mod sessions;
+mod standstill;
 pub mod volume;
 mod volumes;
 pub mod xattr;

@@ -13,12 +13,12 @@ use nasd_protocol::limits::MAX_EXTENSION_JOBS;
 use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
     Events, FileHandle, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch,
-    ForwardReadArguments, ForwardSeek, ForwardWrite, Getattr, Getcap, Getwcap, Getxattr, Lease,
-    Listxattr, Lock, Lookup, ManagerStatus, Member, Mint, MintArguments, Minted, MkmountArguments,
-    Name, Numbered, Operation, PROGRAM, Procedure, Readdir, Readdirplus, Reload, ReloadVolumes,
-    Renew, Repair, Returncap, Revoke, Rotate, Space, StatisticsOperation, StatusOperation,
-    TestLock, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
-    Volumes as ListVolumes, XattrNames, XattrValue,
+    ForwardReadArguments, ForwardSeek, ForwardWrite, Getattr, Getcap, Getwcap, Getxattr,
+    HoldVolume, Lease, Listxattr, Lock, Lookup, ManagerStatus, Member, Mint, MintArguments, Minted,
+    MkmountArguments, Name, Numbered, Operation, PROGRAM, Procedure, Readdir, Readdirplus,
+    ReleaseVolume, Reload, ReloadVolumes, Renew, Repair, RepairAction, Returncap, Revoke, Rotate,
+    Space, StatisticsOperation, StatusOperation, TestLock, Unlock, VERSION, Volume, VolumeList,
+    VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -35,13 +35,15 @@ use crate::caller::Caller;
 use crate::changes::{Changes, is_change};
 use crate::config::ManagerConfig;
 use crate::forward::{Asked, ForwardedData, Forwarder, Lent, brings_data, is_forwarded};
+use crate::holding::Holding;
 use crate::measures::{Measures, Present};
 use crate::namespace::{Namespace, Outcome};
 use crate::objects::ObjectStore;
 use crate::server::ServerError;
 use crate::session_service::SessionService;
 use crate::sessions::hub::SessionHub;
-use crate::volumes::{Volumes, drive_address};
+use crate::standstill::Inside;
+use crate::volumes::{Volumes, begins_with_handle, drive_address};
 
 /// Bytes of a record around its credentials and arguments, or around its results: the record
 /// mark, the words of the head, and the lengths of two empty verifiers.
@@ -74,6 +76,7 @@ pub struct ManagerService {
     administration: Administration,
     sessions: SessionService,
     forwarder: Forwarder,
+    holding: Holding,
     counters: Counters,
     measures: Measures,
 }
@@ -110,6 +113,7 @@ impl ManagerService {
             sessions: SessionService::new(config.sessions, Arc::clone(&volumes)),
             volumes,
             forwarder: Forwarder::new(config),
+            holding: Holding::new(),
             counters: Counters::default(),
             measures: Measures::new(),
         }
@@ -186,6 +190,10 @@ impl ManagerService {
             Procedure::Repair => run::<Repair>(arguments, |asked| {
                 administration.require_administrator(peer)?;
                 let names = self.volumes.of_arguments(procedure, arguments)?;
+                if asked.action != RepairAction::ExamineOrphan {
+                    require_writable(&names)?;
+                }
+                let _inside = names.door().enter();
                 let touched = vec![asked.directory, asked.file];
                 let _changing = self.sessions.change(0, "", touched)?;
                 names.repair(&asked)
@@ -196,29 +204,73 @@ impl ManagerService {
             Procedure::Reloadvolumes => run::<ReloadVolumes>(arguments, |()| {
                 administration.reload_volumes(peer).map(|()| self.list_volumes())
             }),
-            _ => match self.caller_of(head, peer) {
-                Ok(caller) if is_of_sessions(procedure) => {
-                    self.on_sessions(procedure, (&caller, peer.identity.to_string()), arguments)
-                }
-                Ok(caller) if is_forwarded(procedure) => {
-                    let member = peer.identity.to_string();
-                    self.forward(procedure, (&caller, &member), arguments, payload)
-                }
-                Ok(caller) if is_about_callbacks(procedure) => {
-                    let member = peer.identity.to_string();
-                    self.on_callbacks(procedure, (&caller, &member), arguments)
-                }
-                Ok(caller) if is_change(procedure) => {
-                    match self.volumes_of_change(procedure, arguments) {
-                        Ok(names) => Changes::new(&names, &self.sessions, &caller, peer)
-                            .execute(procedure, arguments),
-                        Err(status) => refused(status),
-                    }
-                }
-                Ok(caller) => self.dispatch(procedure, &caller, arguments),
-                Err(status) => Answer::Denied(status),
-            },
+            Procedure::Holdvolume => run::<HoldVolume>(arguments, |asked| {
+                administration.require_administrator(peer)?;
+                self.holding.hold(&self.volumes, self.sessions.hub(), &asked)
+            }),
+            Procedure::Releasevolume => run::<ReleaseVolume>(arguments, |asked| {
+                administration.require_administrator(peer)?;
+                self.holding.release(&self.volumes, self.sessions.hub(), &asked)
+            }),
+            _ => self.answer_caller(procedure, head, arguments, payload, peer),
         }
+    }
+
+    /// What is asked on somebody's behalf.
+    fn answer_caller(
+        &self,
+        procedure: Procedure,
+        head: &CallHead<'_>,
+        arguments: &[u8],
+        payload: Option<Lent>,
+        peer: &Peer,
+    ) -> Reply {
+        let caller = match self.caller_of(head, peer) {
+            Ok(caller) => caller,
+            Err(status) => return Answer::Denied(status),
+        };
+        let member = peer.identity.to_string();
+        if is_of_sessions(procedure) {
+            return self.on_sessions(procedure, (&caller, member), arguments);
+        }
+        let _inside = match self.enter(procedure, arguments) {
+            Ok(inside) => inside,
+            Err(status) => return refused(status),
+        };
+        if is_forwarded(procedure) {
+            return self.forward(procedure, (&caller, &member), arguments, payload);
+        }
+        if is_about_callbacks(procedure) {
+            return self.on_callbacks(procedure, (&caller, &member), arguments);
+        }
+        if !is_change(procedure) {
+            return self.dispatch(procedure, &caller, arguments);
+        }
+        match self.volumes_of_change(procedure, arguments) {
+            Ok(names) => {
+                Changes::new(&names, &self.sessions, &caller, peer).execute(procedure, arguments)
+            }
+            Err(status) => refused(status),
+        }
+    }
+
+    /// Waits until nobody holds the volume that a call is about, if it may change something, or gives somebody a capability to. Refuses
+    /// what would change a volume that is not to be changed.
+    fn enter(&self, procedure: Procedure, arguments: &[u8]) -> Outcome<Option<Inside>> {
+        if !begins_with_handle(procedure) {
+            return Ok(None);
+        }
+        let names = self.volumes.of_arguments(procedure, arguments)?;
+        if changes(procedure) {
+            require_writable(&names)?;
+        }
+        // With callbacks, capabilities to store are given, and come back, in their own way.
+        let may_change = changes(procedure) || procedure == Procedure::Accessed;
+        let goes_in = match names.has_callbacks() {
+            true => may_change && !is_about_callbacks(procedure),
+            false => true,
+        };
+        Ok(goes_in.then(|| names.door().enter()))
     }
 
     /// What clients hold. A session belongs to the certificate that it came with.
@@ -373,6 +425,8 @@ impl ManagerService {
 
     fn volume(&self, caller: &Caller, name: &Name) -> Outcome<Volume> {
         let (volume, names) = self.volumes.served(name)?;
+        // A capability for the root comes with it.
+        let _inside = (!names.has_callbacks()).then(|| names.door().enter());
         Ok(Volume {
             cell: self.facts.cell,
             name: volume.name().clone(),
@@ -380,6 +434,7 @@ impl ManagerService {
             drives: volume.drives().to_vec(),
             protection: self.facts.protection,
             personality: volume.personality(),
+            read_only: volume.is_read_only(),
         })
     }
 
@@ -541,6 +596,19 @@ fn is_success(answer: &Reply) -> bool {
 
 fn length_of(data: &[ForwardedData]) -> u64 {
     data.iter().map(|part| part.as_ref().len() as u64).sum()
+}
+
+/// Whether a procedure changes something that others see.
+const fn changes(procedure: Procedure) -> bool {
+    let is_data = matches!(
+        procedure,
+        Procedure::ForwardWrite | Procedure::ForwardPunch | Procedure::ForwardAppend
+    );
+    is_change(procedure) || is_data || matches!(procedure, Procedure::Getwcap | Procedure::Revoke)
+}
+
+fn require_writable(names: &Namespace) -> Outcome<()> {
+    if names.is_read_only() { Err(ManagerStatus::ReadOnly) } else { Ok(()) }
 }
 
 /// Whether a procedure is about sessions, whoever the caller is.

@@ -86,6 +86,26 @@ impl Volume {
         self.options.personality
     }
 
+    /// Whether nobody changes anything in it.
+    pub(crate) const fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    /// New working keys at all its drives, twice: no capability that was given out is good any more. `false` where a drive has not
+    /// got them yet.
+    pub(crate) fn revoke_all(&self) -> bool {
+        let Some(rotation) = &self.rotation else {
+            return true;
+        };
+        match rotation.rotate(true) {
+            Ok(states) => states.iter().all(|state| state.done),
+            Err(error) => {
+                tracing::error!(volume = %self.name, %error, "the working keys are not changed");
+                false
+            }
+        }
+    }
+
     /// Its drives, as clients are told of them.
     pub(crate) fn drives(&self) -> &[DriveAddress] {
         &self.drives
@@ -156,6 +176,7 @@ impl Volume {
         let drives = |volume: &Volume| volume.objects.drives();
         self.name == other.name
             && self.personality() == other.personality()
+            && self.is_read_only() == other.is_read_only()
             && drives(self) == drives(other)
             && drives(self)
                 .into_iter()
@@ -285,6 +306,7 @@ impl Volumes {
             serving: volume.names.get().is_some(),
             backlog: volume.backlog.load(Ordering::Relaxed),
             personality: volume.options.personality,
+            read_only: volume.options.read_only,
         };
         self.list().iter().map(summary).collect()
     }
@@ -440,7 +462,7 @@ fn part(drive: DriveId, partition: PartitionId, told: Option<PartitionControl>) 
 }
 
 /// Whether a procedure is about a file.
-fn begins_with_handle(procedure: Procedure) -> bool {
+pub(crate) fn begins_with_handle(procedure: Procedure) -> bool {
     !matches!(
         procedure,
         Procedure::Null
@@ -455,6 +477,8 @@ fn begins_with_handle(procedure: Procedure) -> bool {
             | Procedure::Volumes
             | Procedure::Volumeparts
             | Procedure::Reloadvolumes
+            | Procedure::Holdvolume
+            | Procedure::Releasevolume
             | Procedure::Statistics
     )
 }
@@ -483,6 +507,7 @@ fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> Namespac
         root: config.root,
         personality: config.personality,
         quota: config.quota,
+        read_only: config.read_only,
         keys,
         mint: MintOptions {
             lifetime: config.capability_lifetime,

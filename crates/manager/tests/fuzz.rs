@@ -31,11 +31,12 @@ use nasd_protocol::manager::{
     EventsArguments, FileAccess, FileHandle, FileType, ForwardAppend, ForwardAppendArguments,
     ForwardFlush, ForwardGetattr, ForwardPunch, ForwardPunchArguments, ForwardRead,
     ForwardReadArguments, ForwardSeek, ForwardSeekArguments, ForwardWrite, ForwardWriteArguments,
-    Getattr, Getcap, GetcapArguments, Getwcap, GetwcapArguments, Getxattr, HeldLock, Lease,
-    LeaseArguments, Link, LinkArguments, Listxattr, Lock, LockArguments, LockKind, LockMode,
-    Lookup, LookupArguments, ManagerStatus, Member, MemberArguments, Mint, MintArguments, Mkdir,
-    MkdirArguments, Mkmount, MkmountArguments, Mknod, MknodArguments, Name, NewMode, Numbered,
-    Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments,
+    Getattr, Getcap, GetcapArguments, Getwcap, GetwcapArguments, Getxattr, HeldLock, HoldVolume,
+    HoldVolumeArguments, Lease, LeaseArguments, Link, LinkArguments, Listxattr, Lock,
+    LockArguments, LockKind, LockMode, Lookup, LookupArguments, ManagerStatus, Member,
+    MemberArguments, Mint, MintArguments, Mkdir, MkdirArguments, Mkmount, MkmountArguments, Mknod,
+    MknodArguments, Name, NewMode, Numbered, Operation, PROGRAM, Procedure, Readdir,
+    ReaddirArguments, Readdirplus, ReleaseVolume, ReleaseVolumeArguments, Reload, ReloadArguments,
     ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
     Repair, RepairAction, RepairArguments, Request, Returncap, ReturncapArguments, Revoke, Rmdir,
     RmdirArguments, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr,
@@ -184,7 +185,8 @@ impl Bare {
         let mut decoder = Decoder::new(input);
         let (Ok(procedure), Ok(peer)) = (decoder.u32(), decoder.u32()) else { return 0 };
         let Ok(credential) = OpaqueAuth::decode(&mut decoder) else { return 1 };
-        let arguments = &input[decoder.position()..];
+        let Some(held) = self.held(procedure, &input[decoder.position()..]) else { return 4 << 48 };
+        let arguments = held.as_deref().unwrap_or(&input[decoder.position()..]);
         let verifier = OpaqueAuth::NONE;
         let head = CallHead {
             xid: 1,
@@ -209,6 +211,18 @@ impl Bare {
         };
         assert!(began.elapsed() < SOON, "the answer took {:?}", began.elapsed());
         self.judge(&head, peer, arguments, &from.identity, &answer)
+    }
+
+    /// What is asked in place of a call that holds the volume: those that come next would have to wait. `None` where it would wait for stores
+    /// that nobody ends.
+    fn held(&self, procedure: u32, arguments: &[u8]) -> Option<Option<Vec<u8>>> {
+        if procedure != u32::from(Procedure::Holdvolume) {
+            return Some(None);
+        }
+        let Ok(asked) = from_bytes::<HoldVolumeArguments>(arguments) else { return Some(None) };
+        let most_ns = asked.most_ns.min(1_000_000);
+        let brief = to_bytes(&HoldVolumeArguments { most_ns, ..asked });
+        (self.config.personality == Personality::Nfs).then_some(Some(brief))
     }
 
     /// Whether that may be the answer; its number.
@@ -393,6 +407,8 @@ impl Form {
             Procedure::Getcap => Form::of_operation::<Getcap>(),
             Procedure::Getwcap => Form::of_operation::<Getwcap>(),
             Procedure::Returncap => Form::of_operation::<Returncap>(),
+            Procedure::Holdvolume => Form::of_operation::<HoldVolume>(),
+            Procedure::Releasevolume => Form::of_operation::<ReleaseVolume>(),
             Procedure::Mknod => Form::of_change::<Mknod>(),
             Procedure::ForwardRead => Form::of_operation::<ForwardRead>(),
             Procedure::ForwardWrite => Form::of_operation::<ForwardWrite>(),
@@ -425,6 +441,8 @@ fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &
         Procedure::Rotate
         | Procedure::Reload
         | Procedure::Reloadvolumes
+        | Procedure::Holdvolume
+        | Procedure::Releasevolume
         | Procedure::Repair
         | Procedure::Statistics => {
             assert!(is_administrator, "{identity} has had {procedure:?}");
@@ -547,7 +565,7 @@ fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
     let mut samples = names(files);
     samples.extend(sessions(file, root));
     samples.extend(match personality {
-        Personality::Nfs => forwarded(file, closed),
+        Personality::Nfs => [forwarded(file, closed), vec![held_for_a_moment()]].concat(),
         Personality::Afs => stores(file),
     });
     let changes = all_changes();
@@ -610,6 +628,11 @@ fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
         sample(Procedure::Member, HOST, &member()),
     ]);
     samples
+}
+
+fn held_for_a_moment() -> Vec<u8> {
+    let held = HoldVolumeArguments { volume: name("home"), most_ns: 1 };
+    sample(Procedure::Holdvolume, ADMINISTRATOR, &held)
 }
 
 fn member() -> MemberArguments {
@@ -740,6 +763,17 @@ fn refused(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::ForwardFlush, SOMEBODY, &closed),
         sample(Procedure::ForwardGetattr, HOST, &first),
         sample(Procedure::Statistics, HOST, &()),
+        sample(
+            Procedure::Holdvolume,
+            HOST,
+            &HoldVolumeArguments { volume: name("home"), most_ns: 1 },
+        ),
+        // Nobody knows the number.
+        sample(
+            Procedure::Releasevolume,
+            ADMINISTRATOR,
+            &ReleaseVolumeArguments { volume: name("home"), ticket: 1 },
+        ),
         sample(Procedure::Rotate, HOST, &RotateArguments { at_once: true }),
         sample(Procedure::Member, SOMEBODY, &member()),
         sample(Procedure::Renew, ANONYMOUS, &RenewArguments { public_key: vec![4; 65] }),
@@ -766,7 +800,8 @@ fn the_samples_are_done_and_the_others_refused() {
         }));
         bare.finish();
     }
-    for procedure in Procedure::ALL.iter().map(|each| u32::from(*each)) {
+    let all = Procedure::ALL.iter().filter(|each| **each != Procedure::Releasevolume);
+    for procedure in all.map(|each| u32::from(*each)) {
         assert!(asked.contains(&procedure), "{procedure} has no sample");
     }
     assert!(Procedure::try_from(255).is_err(), "what stands for those that there are not");

@@ -191,6 +191,8 @@ impl Mount {
         options: MountOptions,
     ) -> Result<Self, MountError> {
         let path = mountpoint::prepare(&options.mountpoint)?;
+        let read_only = options.read_only || clerk.is_read_only();
+        let options = MountOptions { read_only, ..options };
         let flags = mount_flags(&options);
         let connection = nasd_fuse::mount(
             &path,

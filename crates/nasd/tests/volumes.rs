@@ -4,9 +4,13 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::lines::{Mounted, ask, done, facts};
 use support::workers::{Gone, wait_for_state};
 use support::{CellOptions, TestCell, noise, text, wait_until};
@@ -518,4 +522,254 @@ fn the_next_process_of_a_mount_has_the_volumes_that_are_seen_in_it() {
     assert_eq!(done(&cell, "cat users:/file scratch:/file"), "before and after".repeat(2));
     unmounted(&cell, at);
     cell.stop();
+}
+
+/// Keeps on changing a volume by a mount until it is dropped: pairs of files that are stored one after the other, and a
+/// directory that moves.
+struct Busy {
+    stop: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<u64>>,
+}
+
+impl Busy {
+    fn on(at: &Mounted) -> Busy {
+        let stop = Arc::new(AtomicBool::new(false));
+        fs::create_dir_all(at.join("here/inside")).unwrap();
+        fs::write(at.join("here/inside/file"), "moves").unwrap();
+        let pair = |number: u64| {
+            let (first, second) =
+                (at.join(&format!("{number}.1")), at.join(&format!("{number}.2")));
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut round = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    round += 1;
+                    // Of several blocks, all of which say which round it is.
+                    let bytes = vec![(round % 250) as u8; 20_000];
+                    store(&first, &bytes);
+                    store(&second, &bytes);
+                }
+                round
+            })
+        };
+        let mut threads: Vec<_> = (0..3).map(pair).collect();
+        let (here, there, stopping) = (at.join("here"), at.join("there"), Arc::clone(&stop));
+        threads.push(std::thread::spawn(move || {
+            let mut round = 0;
+            while !stopping.load(Ordering::Relaxed) {
+                round += 1;
+                fs::rename(&here, &there).unwrap();
+                fs::rename(&there, &here).unwrap();
+            }
+            round
+        }));
+        Busy { stop, threads }
+    }
+
+    /// How often each has done what it does.
+    fn end(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+
+    /// What must be so in a volume at any moment.
+    fn check(at: &Mounted, whole_stores: bool) {
+        for number in 0..3 {
+            let read = |which| fs::read(at.join(&format!("{number}.{which}"))).unwrap();
+            let (first, second) = (read(1), read(2));
+            let rounds = |bytes: &[u8]| {
+                let mut rounds = bytes.to_vec();
+                rounds.dedup();
+                rounds
+            };
+            println!("pair {number}: {:?} {:?}", rounds(&first), rounds(&second));
+            if whole_stores {
+                assert!(first.len() == 20_000 && second.len() == 20_000, "half of a store");
+                let (first, second) = (rounds(&first), rounds(&second));
+                assert!(first.len() == 1 && second.len() == 1, "two stores in one file");
+                let ahead = (u16::from(first[0]) + 250 - u16::from(second[0])) % 250;
+                assert!(ahead <= 1, "{first:?} was stored before {second:?}");
+            }
+        }
+        let places = ["here", "there"].map(|name| at.join(name).exists());
+        assert!(places[0] != places[1], "{places:?}");
+        let place = if places[0] { "here" } else { "there" };
+        let moved = at.join(&format!("{place}/inside/file"));
+        assert_eq!(fs::read_to_string(moved).unwrap(), "moves");
+    }
+}
+
+/// Writes a file over at one stroke: cutting it first would be a store of its own.
+fn store(path: &PathBuf, bytes: &[u8]) {
+    let opened = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.unwrap().write_all(bytes).unwrap();
+}
+
+/// Bytes that are in use on all drives.
+fn in_use(cell: &TestCell) -> u64 {
+    let status = facts(cell, "status");
+    let drives = status["drives"].as_array().unwrap().iter();
+    drives.map(|drive| drive["used_bytes"].as_u64().unwrap()).sum()
+}
+
+fn assert_nothing_is_wrong(cell: &TestCell, volume: &str) {
+    let found = ask(cell, &format!("fsck {volume}"));
+    assert!(
+        found.status.success() && text(&found).contains("nothing is wrong"),
+        "{}",
+        text(&found)
+    );
+}
+
+/// The contents of all files under a directory.
+fn tree(at: &Mounted) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![at.0.clone()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let short = path.strip_prefix(&at.0).unwrap().to_owned();
+            let kind = fs::symlink_metadata(&path).unwrap();
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if kind.is_symlink() {
+                let target = fs::read_link(&path).unwrap();
+                found.insert(short, target.into_os_string().into_encoded_bytes());
+            } else {
+                found.insert(short, fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Makes files of all kinds, 24 MiB of data.
+fn fill(at: &Mounted) {
+    for number in 0..40 {
+        let directory = at.join(&format!("d{}/e{}", number % 7, number % 3));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(format!("f{number}")), noise(number, 300 * number as usize))
+            .unwrap();
+    }
+    write(at.join("large"), 1, 24 << 20).unwrap();
+    fs::hard_link(at.join("large"), at.join("d0/also-large")).unwrap();
+    std::os::unix::fs::symlink("large", at.join("link")).unwrap();
+    let value = noise(9, 3000);
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(at.join("large"), "user.long", &value, flags).unwrap();
+}
+
+fn assert_read_only(cell: &TestCell, snapshot: &Mounted) {
+    let read_only = |done: std::io::Result<()>| {
+        assert_eq!(done.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    };
+    read_only(fs::write(snapshot.join("large"), "x"));
+    read_only(fs::create_dir(snapshot.join("new")));
+    read_only(fs::remove_file(snapshot.join("link")));
+    read_only(fs::rename(snapshot.join("link"), snapshot.join("other")));
+    let refused = refused(cell, "rm monday:/link").to_lowercase();
+    assert!(refused.contains("read-only"), "{refused}");
+    let list = facts(cell, "volume list");
+    let is_read_only = |at: usize| list["volumes"][at]["read_only"].as_bool().unwrap();
+    assert!(!is_read_only(0) && !is_read_only(1) && is_read_only(2), "{list}");
+    assert!(done(cell, "volume list").contains("read-only"));
+    assert!(done(cell, "volume show monday").contains("read-only"));
+}
+
+/// Makes a snapshot of a volume that is changed all the time; what it has.
+fn snapshot_under_load(cell: &TestCell, at: &Mounted, personality: &str) -> Mounted {
+    let removed = fs::File::create_new(at.join("removed")).unwrap();
+    fs::remove_file(at.join("removed")).unwrap();
+    let busy = Busy::on(at);
+    let is_stored = |number| {
+        fs::metadata(at.join(&format!("{number}.2"))).is_ok_and(|told| told.len() == 20_000)
+    };
+    wait_until("pairs are there", || (0..3).all(is_stored));
+    // Others store meanwhile, so that what is in use is not the same twice: the large file is more, by far.
+    let before = in_use(cell);
+    println!("{personality}: {}", done(cell, "volume snapshot work monday"));
+    let grown = in_use(cell).saturating_sub(before);
+    assert!(grown < 12 << 20, "the snapshot takes {grown} bytes");
+    println!("{:?}", busy.end());
+    drop(removed);
+    let snapshot = mounted(cell, "monday");
+    Busy::check(&snapshot, personality == "afs");
+    assert!(fs::read(snapshot.join("large")).unwrap() == noise(1, 24 << 20));
+    assert_eq!(fs::metadata(snapshot.join("large")).unwrap().nlink(), 2);
+    let mut value = vec![0; 4000];
+    let length = rustix::fs::getxattr(snapshot.join("large"), "user.long", &mut value).unwrap();
+    assert!(value[..length] == noise(9, 3000));
+    let times = |at: &Mounted| fs::metadata(at.join("d1/e1/f1")).unwrap().modified().unwrap();
+    assert_eq!(times(&snapshot), times(at));
+    snapshot
+}
+
+fn snapshots_of(personality: &str) {
+    let mut cell = cell();
+    done(&cell, &format!("volume create work --personality {personality}"));
+    let at = mounted(&cell, "work");
+    fill(&at);
+    let snapshot = snapshot_under_load(&cell, &at, personality);
+    let kept = tree(&snapshot);
+    assert_read_only(&cell, &snapshot);
+    // A clone of the snapshot is a volume of its own.
+    done(&cell, "volume clone monday trial");
+    let trial = mounted(&cell, "trial");
+    assert!(tree(&trial) == kept);
+    fs::write(trial.join("large"), "cut").unwrap();
+    fs::remove_dir_all(trial.join("d2")).unwrap();
+    fs::write(trial.join("d3/new"), noise(77, 100_000)).unwrap();
+    // And the volume goes on.
+    fs::remove_dir_all(at.join("d0")).unwrap();
+    let large = fs::OpenOptions::new().write(true).open(at.join("large")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&large, &noise(5, 100_000), 1 << 20).unwrap();
+    drop(large);
+    for volume in ["work", "monday", "trial"] {
+        assert_nothing_is_wrong(&cell, volume);
+    }
+    assert!(tree(&snapshot) == kept);
+    let of_trial = tree(&trial);
+    [snapshot, trial, at].into_iter().for_each(|mount| unmounted(&cell, mount));
+
+    // What is removed leaves the others whole.
+    done(&cell, "volume remove work --with-files --yes");
+    cell.stop();
+    cell.restart();
+    let snapshot = mounted(&cell, "monday");
+    assert!(tree(&snapshot) == kept);
+    unmounted(&cell, snapshot);
+    done(&cell, "volume remove monday --with-files --yes");
+    let trial = mounted(&cell, "trial");
+    assert!(tree(&trial) == of_trial);
+    unmounted(&cell, trial);
+    assert_nothing_is_wrong(&cell, "trial");
+    cell.stop();
+    for drive in [1, 2] {
+        let image = cell.cell().join(format!("drives/drive-{drive}.img"));
+        let checked = cell.nasd(&["check", image.to_str().unwrap()]);
+        assert!(checked.status.success(), "{}", text(&checked));
+    }
+}
+
+#[test]
+fn a_snapshot_is_a_volume_at_one_moment() {
+    snapshots_of("afs");
+}
+
+#[test]
+fn a_snapshot_has_all_that_drives_had_answered() {
+    snapshots_of("nfs");
+}
+
+#[test]
+fn what_can_not_be_copied_is_refused_and_leaves_nothing() {
+    let cell = TestCell::start(&CellOptions::striped(2, "raid0"));
+    assert!(refused(&cell, "volume snapshot main monday").contains("striped"));
+    assert!(refused(&cell, "volume snapshot nothing monday").contains("no volume `nothing`"));
+    done(&cell, "volume create plain --stripe none");
+    assert!(refused(&cell, "volume snapshot plain main").contains("already"));
+    assert!(refused(&cell, "volume clone plain a:b").contains("no name of a volume"));
+    done(&cell, "volume clone plain other");
+    let list = done(&cell, "volume list");
+    assert!(list.contains("other") && !list.contains("monday"), "{list}");
 }

@@ -52,7 +52,7 @@ fn tables() -> BTreeMap<String, Vec<(usize, usize, String)>> {
 
 #[test]
 fn every_layout_is_documented_as_it_is() {
-    let expected: [(&str, &[Field]); 19] = [
+    let expected: [(&str, &[Field]); 20] = [
         ("superblock", superblock::field::FIELDS),
         ("log_entry", entry::log_entry::FIELDS),
         ("change", change::change::FIELDS),
@@ -65,6 +65,7 @@ fn every_layout_is_documented_as_it_is() {
         ("extent", record::extent::FIELDS),
         ("sums", record::sums::FIELDS),
         ("share", record::share::FIELDS),
+        ("holder", record::holder::FIELDS),
         ("family", record::family::FIELDS),
         ("partition", record::partition::FIELDS),
         ("drive_keys", record::drive_keys::FIELDS),

@@ -16,7 +16,6 @@ use crate::log::{Inlined, ReplayError, replay};
 use crate::metadata::record::Extent;
 use crate::metadata::{DriveRecords, Metadata, TreeError};
 use crate::packing::PackedIn;
-use crate::partitions::quota_blocks;
 use crate::space::{Account, Space};
 use crate::store::Parts;
 use crate::superblock::{self, Found, Superblock};
@@ -139,13 +138,9 @@ fn accounts(
     let free = FreeMap::without(geometry.data_blocks, used.into_iter());
     let mut accounts = Space::new(free, geometry.data_blocks);
     for (partition, record) in &records.partitions {
-        let account = Account {
-            quota_blocks: quota_blocks(record.quota_bytes),
-            charged: record.charged_blocks,
-            objects: record.objects,
-        };
-        accounts.add_partition(*partition, account);
+        accounts.add_partition(*partition, Account::of(record));
     }
+    accounts.count_common(metadata.common_blocks()?, 0);
     Ok(accounts)
 }
 
@@ -189,7 +184,7 @@ fn used_runs(metadata: &Metadata, packed_in: &PackedIn) -> Result<Vec<Run>, Tree
 fn check_shared(metadata: &Metadata, run: Run) -> Result<(), TreeError> {
     let mut at = run.start;
     for share in metadata.shares(run)? {
-        if share.run.start > at || share.count < 2 {
+        if share.run.start > at || share.count() < 2 {
             break;
         }
         at = share.run.end();

@@ -75,7 +75,7 @@ pub struct Identity {
     pub cell: CellId,
 }
 
-/// The drive's space. All three count data blocks; `used_bytes + free_bytes` may be less than the
+/// The drive's space. The first four count data blocks; `used_bytes + free_bytes` may be less than the
 /// capacity, by what objects have reserved and what writes still under way were promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
@@ -85,6 +85,8 @@ pub struct Space {
     pub used_bytes: u64,
     /// What a writer could still store.
     pub free_bytes: u64,
+    /// What several partitions hold, once for each but one: by so much what partitions are charged for is more than what there is.
+    pub common_bytes: u64,
     /// Memory for data.
     pub cache_bytes: u64,
     /// Length of the log.

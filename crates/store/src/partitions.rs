@@ -25,6 +25,9 @@ pub(crate) const PARTITIONS_MAX: usize = 1024 + 1;
 /// Objects of a partition that are removed in one log entry.
 const REMOVED_AT_ONCE: usize = 256;
 
+/// Of a partition that is copied room is promised for one part in so many more than it takes.
+const COPY_SLACK: u64 = 64;
+
 /// Blocks for a quota in bytes.
 pub(crate) fn quota_blocks(bytes: u64) -> u64 {
     if bytes == u64::MAX { u64::MAX } else { bytes / BLOCK_BYTES as u64 }
@@ -156,16 +159,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let _changing = self.partitions.changing();
-        {
-            let known = self.partitions.read();
-            if known.partitions.contains_key(&partition) || known.doomed.contains_key(&partition) {
-                return Err(StoreError::PartitionExists(partition));
-            }
-            if known.partitions.len() + known.doomed.len() >= PARTITIONS_MAX {
-                let (bytes, limit) = (PARTITIONS_MAX as u64 + 1, PARTITIONS_MAX as u64);
-                return Err(StoreError::TooLarge { what: "a number of partitions", bytes, limit });
-            }
-        }
+        self.require_absent(partition)?;
         let record = PartitionRecord {
             quota_bytes: 0,
             keys: PartitionKeys::default(),
@@ -183,6 +177,55 @@ impl Store {
         let account = Account { quota_blocks: 0, charged: 0, objects: 1 };
         self.accounts().add_partition(partition, account);
         self.partitions.put(partition, record);
+        Ok(())
+    }
+
+    /// There is no such partition, and there may be one more. The partitions are locked for change.
+    fn require_absent(&self, partition: PartitionId) -> Result<(), StoreError> {
+        let known = self.partitions.read();
+        if known.partitions.contains_key(&partition) || known.doomed.contains_key(&partition) {
+            return Err(StoreError::PartitionExists(partition));
+        }
+        if known.partitions.len() + known.doomed.len() >= PARTITIONS_MAX {
+            let (bytes, limit) = (PARTITIONS_MAX as u64 + 1, PARTITIONS_MAX as u64);
+            return Err(StoreError::TooLarge { what: "a number of partitions", bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// Makes a partition that has all objects of another one, with the same identifiers and attributes, and shares their blocks; durable
+    /// when this returns, and all of it or nothing. It has what was done in the source before the call, and of what is done
+    /// meanwhile each change wholly or not at all. It has no keys and no limit, and nothing is reserved for its objects.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchPartition`] for the source, [`StoreError::PartitionExists`] and [`StoreError::TooLarge`] as
+    /// [`Store::create_partition`] has them, [`StoreError::NoSpace`] where the metadata has no room for as many records again.
+    pub fn copy_partition(
+        &self,
+        source: PartitionId,
+        target: PartitionId,
+    ) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        self.partitions.get(source)?;
+        self.require_absent(target)?;
+        // What is copied is what the tree has.
+        self.flush_all()?;
+        // Somebody may add to it until it is copied.
+        let records = self.metadata.records_of(source)?;
+        let records = records + records / COPY_SLACK + COPY_SLACK;
+        let any = ObjectName { partition: source, object: ObjectId::FIRST_OBJECT };
+        self.promise_records(any, records)?;
+        let copied = self.commit(vec![Change::CopyPartition { source, target }]);
+        self.metadata.capacity.release(records);
+        copied?;
+        if self.packed_in.contains(source) {
+            self.packed_in.add(target);
+        }
+        let known = self.metadata.drive()?.partitions;
+        let record = known.into_iter().find(|(partition, _)| *partition == target);
+        let (_, record) = record.ok_or(StoreError::NoSuchPartition(target))?;
+        self.partitions.put(target, record);
         Ok(())
     }
 

@@ -9,6 +9,9 @@
 //! * *For the moment*: live blocks are never overwritten, so a dirty block needs a free one although
 //!   it replaces another, which is freed only by the commit. Dirty blocks never outnumber free ones.
 //!
+//! Partitions that hold the same blocks are charged for them each, and the drive counts them once. So who overwrites such a block is not
+//! charged for more, and the drive has one block more in use; it may run out of the second before the first.
+//!
 //! When the second runs out, writing back helps: it turns dirty blocks into clean ones and frees
 //! what they replaced. Then at least the reserve is free, so overwriting goes on in steps of that
 //! size however full the drive is.
@@ -20,6 +23,8 @@ use nasd_types::limits::{BLOCK_BYTES, MAX_TRANSFER_BYTES};
 
 use crate::NoSpace;
 use crate::free_map::{FreeMap, Run};
+use crate::metadata::record::PartitionRecord;
+use crate::partitions::quota_blocks;
 
 /// Blocks that no charge may take: two of the largest transfers.
 const RESERVE_BLOCKS: u64 = 2 * (MAX_TRANSFER_BYTES / BLOCK_BYTES + 1) as u64;
@@ -37,6 +42,8 @@ pub(crate) struct Space {
     dirty: u64,
     /// All charges.
     charged: u64,
+    /// Blocks that several partitions are charged for, once for each but one.
+    common: u64,
     partitions: BTreeMap<PartitionId, Account>,
 }
 
@@ -46,6 +53,17 @@ pub(crate) struct Account {
     pub(crate) quota_blocks: u64,
     pub(crate) charged: u64,
     pub(crate) objects: u64,
+}
+
+impl Account {
+    /// What a partition's record says.
+    pub(crate) fn of(record: &PartitionRecord) -> Account {
+        Account {
+            quota_blocks: quota_blocks(record.quota_bytes),
+            charged: record.charged_blocks,
+            objects: record.objects,
+        }
+    }
 }
 
 /// What a change takes.
@@ -68,6 +86,7 @@ impl Space {
             reserve: RESERVE_BLOCKS.min(data_blocks / RESERVE_SHARE),
             dirty: 0,
             charged: 0,
+            common: 0,
             partitions: BTreeMap::new(),
         }
     }
@@ -105,6 +124,12 @@ impl Space {
         }
     }
 
+    /// So many blocks more, and less, are charged to one partition more than before.
+    pub(crate) fn count_common(&mut self, joined: u64, parted: u64) {
+        debug_assert!(self.common + joined >= parted);
+        self.common = (self.common + joined).saturating_sub(parted);
+    }
+
     /// A partition's account.
     pub(crate) fn account(&self, partition: PartitionId) -> Account {
         self.partitions.get(&partition).copied().unwrap_or_default()
@@ -120,9 +145,14 @@ impl Space {
         self.data_blocks - self.free.free_blocks()
     }
 
+    /// Blocks that several partitions are charged for, once for each but one.
+    pub(crate) fn common(&self) -> u64 {
+        self.common
+    }
+
     /// Blocks that may still be charged.
     pub(crate) fn chargeable(&self) -> u64 {
-        self.capacity().saturating_sub(self.charged)
+        self.capacity().saturating_sub(self.charged.saturating_sub(self.common))
     }
 
     /// Promises what a change takes, or says what there is not enough of; nothing is changed then.

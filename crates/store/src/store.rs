@@ -143,6 +143,7 @@ impl Store {
             capacity_bytes: accounts.capacity() * BLOCK_BYTES as u64,
             used_bytes: accounts.used() * BLOCK_BYTES as u64,
             free_bytes: accounts.chargeable() * BLOCK_BYTES as u64,
+            common_bytes: accounts.common() * BLOCK_BYTES as u64,
             cache_bytes: self.cache.bytes(),
             log_bytes: self.geometry.log_bytes,
             free_objects: self.metadata.capacity.free_objects(),

@@ -14,7 +14,7 @@ use crate::frames::{
     BlockSet, Edges, FRAME_BLOCKS, FrameWrite, Payload, States, block_bytes, covered, touched,
 };
 use crate::medium::mapped_blocks;
-use crate::metadata::record::{Extent, ObjectRecord, SMALL_BYTES_MAX};
+use crate::metadata::record::{Extent, ObjectRecord, SMALL_BYTES_MAX, Share};
 use crate::object::{Body, Object};
 use crate::read::{FramePart, frame_parts};
 use crate::space::Demand;
@@ -323,7 +323,12 @@ impl Store {
             let run = extent.run();
             let mut shared = Clears::default();
             let shares = self.metadata.shares(run)?;
-            for share in shares.into_iter().filter(|share| share.count > holders) {
+            // What other partitions have of it changes nothing in this one.
+            let of_family = |share: &Share| share.of(object.name.partition);
+            let of_family =
+                |share: &Share| of_family(share).filter(|own| own.family != ObjectId(0));
+            let is_shared = |share: &Share| of_family(share).is_some_and(|own| own.count > holders);
+            for share in shares.into_iter().filter(is_shared) {
                 let (start, end) = (share.run.start.max(run.start), share.run.end().min(run.end()));
                 let logical = |physical: u64| extent.logical + (physical - run.start);
                 shared.add(logical(start), logical(end));

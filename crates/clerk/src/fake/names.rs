@@ -346,6 +346,7 @@ impl Names for FakeCell {
             drives,
             protection: Protection::NONE,
             personality: Personality::Nfs,
+            read_only: false,
         })
     }
 

@@ -3,12 +3,12 @@
 use nasd_capability::{SALT_BYTES, SealedKey, SecretKey};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    Audit, AuditArguments, AuditPage, Createpartition, CreatepartitionArguments, DriveControl,
-    Flushed, Flushpartition, FlushpartitionArguments, Initialize, InitializeArguments, Inquiry,
-    Operation, PartitionControl, PartitionKey, Removepartition, RemovepartitionArguments,
-    Resizepartition, ResizepartitionArguments, Setdrive, SetdriveArguments, Setdrivekey,
-    SetdrivekeyArguments, Setpartition, SetpartitionArguments, Setpartitionkey,
-    SetpartitionkeyArguments, Setstriping, SetstripingArguments,
+    Audit, AuditArguments, AuditPage, Copypartition, CopypartitionArguments, Createpartition,
+    CreatepartitionArguments, DriveControl, Flushed, Flushpartition, FlushpartitionArguments,
+    Initialize, InitializeArguments, Inquiry, Operation, PartitionControl, PartitionKey,
+    Removepartition, RemovepartitionArguments, Resizepartition, ResizepartitionArguments, Setdrive,
+    SetdriveArguments, Setdrivekey, SetdrivekeyArguments, Setpartition, SetpartitionArguments,
+    Setpartitionkey, SetpartitionkeyArguments, Setstriping, SetstripingArguments,
 };
 use nasd_types::{Compression, ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 use nasd_xdr::{XdrDecode, from_bytes};
@@ -40,6 +40,18 @@ impl DriveClient {
     ) -> Result<(), ClientError> {
         let arguments = CreatepartitionArguments { partition };
         self.change::<Createpartition>(authority, &arguments, Some(Status::PartitionExists))
+    }
+
+    /// Makes a partition, without keys and limit, that has all objects of another one, with the same identifiers and attributes, and
+    /// shares their blocks: at one stroke, and durably. By the drive key.
+    pub fn copy_partition(
+        &self,
+        authority: &Authority,
+        source: PartitionId,
+        partition: PartitionId,
+    ) -> Result<(), ClientError> {
+        let arguments = CopypartitionArguments { partition, source };
+        self.change::<Copypartition>(authority, &arguments, Some(Status::PartitionExists))
     }
 
     /// Removes a partition with all its objects and keys. By the drive key.

@@ -1,12 +1,15 @@
 //! The operations of the file manager.
 
+use std::time::Duration;
+
 use nasd_protocol::ManagerStatus;
 use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Changed, Commit, Create, CreateFileArguments, DirectoryPage, Enroll,
-    EnrollArguments, Enrolled, File, FileHandle, FilePage, Getattr, Link, LinkArguments, Lookup,
-    LookupArguments, Member, MemberArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments,
-    Mkmount, MkmountArguments, Name, NewMode, Readdir, ReaddirArguments, Readdirplus, Reload,
+    EnrollArguments, Enrolled, File, FileHandle, FilePage, Getattr, HeldVolume, HoldVolume,
+    HoldVolumeArguments, Link, LinkArguments, Lookup, LookupArguments, Member, MemberArguments,
+    Mint, MintArguments, Minted, Mkdir, MkdirArguments, Mkmount, MkmountArguments, Name, NewMode,
+    Readdir, ReaddirArguments, Readdirplus, ReleaseVolume, ReleaseVolumeArguments, Reload,
     ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
     Repair, RepairArguments, Revoke, Rmdir, RmdirArguments, Rotate, RotateArguments, Rotation,
     SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, Statistics,
@@ -251,6 +254,21 @@ impl ManagerClient {
     /// is answered, those that went are not any more. For administrators alone.
     pub fn reload_volumes(&self) -> Result<VolumeList, ClientError> {
         self.call::<ReloadVolumes>(&Caller::ROOT, &())
+    }
+
+    /// Nothing changes in a volume until it is released, at most so long. For administrators alone. `ManagerStatus::Busy`
+    /// where somebody is not done in time.
+    pub fn hold_volume(&self, volume: &Name, most: Duration) -> Result<HeldVolume, ClientError> {
+        let most_ns = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        let arguments = HoldVolumeArguments { volume: volume.clone(), most_ns };
+        self.call::<HoldVolume>(&Caller::ROOT, &arguments)
+    }
+
+    /// A volume that was held goes on. For administrators alone. `ManagerStatus::Stale` where it has gone on before: then it was not held
+    /// all the time.
+    pub fn release_volume(&self, volume: &Name, held: HeldVolume) -> Result<(), ClientError> {
+        let arguments = ReleaseVolumeArguments { volume: volume.clone(), ticket: held.ticket };
+        self.call::<ReleaseVolume>(&Caller::ROOT, &arguments)
     }
 
     /// Repairs the name space in one place. For administrators alone. `ManagerStatus::Exists` where

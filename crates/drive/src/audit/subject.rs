@@ -95,6 +95,8 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         // Its parts have records of their own.
         | Procedure::Batch
         | Procedure::Createpartition
+        // The new one.
+        | Procedure::Copypartition
         | Procedure::Removepartition
         | Procedure::Resizepartition
         | Procedure::Flushpartition

@@ -5,6 +5,7 @@ mod audit;
 mod batch;
 mod blocksrequired;
 mod control;
+mod copypartition;
 mod copyrange;
 mod create;
 mod createpartition;
@@ -127,6 +128,7 @@ pub(crate) fn execute(
         Procedure::Punch => run::<wire::Punch>(drive, source),
         Procedure::Seek => run::<wire::Seek>(drive, source),
         Procedure::Createpartition => run::<wire::Createpartition>(drive, source),
+        Procedure::Copypartition => run::<wire::Copypartition>(drive, source),
         Procedure::Removepartition => run::<wire::Removepartition>(drive, source),
         Procedure::Resizepartition => run::<wire::Resizepartition>(drive, source),
         Procedure::Flushpartition => run::<wire::Flushpartition>(drive, source),

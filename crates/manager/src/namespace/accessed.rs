@@ -13,6 +13,10 @@ impl Namespace {
     /// to the present. It is no change of a file: the change time stays. Files that are gone, or that
     /// he may not read, are passed over.
     pub fn accessed(&self, caller: &Caller, accessed: &[FileAccess]) -> Outcome<()> {
+        if self.read_only {
+            // As a file system does that is mounted so.
+            return Ok(());
+        }
         for access in accessed {
             match self.move_access_time(caller, *access) {
                 Ok(()) | Err(ManagerStatus::Stale | ManagerStatus::Access) => {}

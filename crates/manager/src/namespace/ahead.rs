@@ -162,6 +162,9 @@ impl Namespace {
 
     /// Makes objects where few are left, and removes those that an earlier manager may have left.
     pub fn make_ahead(&self) {
+        if self.read_only {
+            return;
+        }
         for drive in self.objects.drives() {
             // Reasons of failures were logged; who needs one tries again.
             let _ = self.make_ahead_on(drive, Wait::Brief, Supply::is_due);

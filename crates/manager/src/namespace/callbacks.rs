@@ -247,6 +247,7 @@ impl Namespace {
     /// Which of the rights on an object of this version ride on answers.
     pub(super) fn given_rights(&self, rights: Rights, version: Version) -> Rights {
         match self.personality {
+            _ if self.read_only => rights & LOOKING,
             Personality::Nfs => rights,
             // Nobody sees what is half stored.
             Personality::Afs if is_store(version) => rights & Rights::GETATTR,

@@ -29,6 +29,9 @@ impl Namespace {
         directories: &[FileHandle],
         plan: impl FnOnce(&mut Draft<'_>) -> Outcome<()>,
     ) -> Outcome<u64> {
+        if self.read_only {
+            return Err(ManagerStatus::ReadOnly);
+        }
         let mut cells: Vec<(FileHandle, Arc<DirectoryCell>)> = Vec::new();
         for directory in directories {
             if cells.iter().all(|(other, _)| other != directory) {

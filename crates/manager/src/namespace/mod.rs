@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use nasd_afs::callbacks::Version;
 use nasd_protocol::drive::PartitionControl;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
-use nasd_types::{CellId, DriveId, ObjectId, Personality};
+use nasd_types::{CellId, DriveId, ObjectId, PartitionId, Personality};
 
 use crate::directory::DirectoryCache;
 use crate::file_record::FileRecord;
@@ -67,8 +67,9 @@ use crate::keys::WorkingKeys;
 use crate::locks::{Held, LockTable, Wants};
 use crate::lru::Lru;
 use crate::mint::{Mint, MintOptions};
-use crate::objects::{ObjectError, ObjectStore};
+use crate::objects::{ObjectError, ObjectStore, Wait};
 use crate::placement::Placement;
+use crate::standstill::Standstill;
 use crate::volume::VolumeRecord;
 
 pub use callbacks::{Look, Storing};
@@ -106,6 +107,8 @@ pub struct NamespaceOptions {
     pub personality: Personality,
     /// How many bytes its files may have, in a volume of the personality `afs`; `None`: as many as there is room for.
     pub quota: Option<u64>,
+    /// Nobody changes anything in it.
+    pub read_only: bool,
     /// The drives' working keys.
     pub keys: Arc<WorkingKeys>,
     /// How capabilities are minted.
@@ -159,6 +162,9 @@ pub struct Namespace {
     orphaned: Mutex<Vec<Orphaned>>,
     mint: Mint,
     personality: Personality,
+    read_only: bool,
+    /// Where those go in who may change something.
+    door: Arc<Standstill>,
     quota: Quota,
     keys: Arc<WorkingKeys>,
     /// Versions of files that were just made, until those who made them are promised news of them.
@@ -173,6 +179,39 @@ impl Namespace {
     /// The root directory.
     pub fn root(&self) -> FileHandle {
         self.volume.root
+    }
+
+    /// Whether nobody changes anything in it: it is a snapshot.
+    pub const fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Where those go in who may change something.
+    pub(crate) const fn door(&self) -> &Arc<Standstill> {
+        &self.door
+    }
+
+    /// Brings home all that is in the journal, and makes all of the volume durable at its drives.
+    ///
+    /// # Errors
+    /// `Unavailable` if that can't be, as a drive is away; and others.
+    pub(crate) fn bring_all_home(&self) -> Outcome<()> {
+        self.bring_home()?;
+        self.commit()?;
+        if self.journal.has_changes() || self.journal.going().is_some() {
+            return Err(ManagerStatus::Unavailable);
+        }
+        for drive in self.objects.drives() {
+            let flushed = self.objects.flush(drive, &[], Wait::Patient);
+            flushed.map_err(|error| failure("make the volume durable", self.volume.log, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Its partitions.
+    pub(crate) fn parts(&self) -> Vec<(DriveId, PartitionId)> {
+        let drives = self.objects.drives().into_iter();
+        drives.filter_map(|drive| Some((drive, self.objects.partition(drive)?))).collect()
     }
 
     /// The volume's name.

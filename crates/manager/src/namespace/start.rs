@@ -106,7 +106,9 @@ impl Namespace {
             None => make_volume(&*objects, &options)?,
         };
         check_volume(&volume, &options)?;
-        reserve_journal(&*objects, &volume);
+        if !options.read_only {
+            reserve_journal(&*objects, &volume);
+        }
         let journal = Journal::open(Arc::clone(&objects), volume.log, volume.journal_area_bytes)
             .map_err(|source| StartError::Journal { drive: volume.log.drive, source })?;
         let quota = options.quota.filter(|_| options.personality == Personality::Afs);
@@ -126,6 +128,8 @@ impl Namespace {
             orphaned: Mutex::new(Vec::new()),
             mint: Mint::new(Arc::clone(&options.keys), &options.mint),
             personality: options.personality,
+            read_only: options.read_only,
+            door: Arc::default(),
             keys: options.keys,
             made: Mutex::default(),
             giving_lists: Mutex::default(),

@@ -8,6 +8,7 @@ use nasd_afs::callbacks::{
     Callbacks, FileStep, NeverGiven, Reading, State, Step, Unknown, Version, is_store,
 };
 use nasd_protocol::manager::{Cut, Event, FileHandle};
+use nasd_types::{DriveId, PartitionId};
 
 /// How long a store may take when somebody else waits for its end, if it is not asked for again before: longer than a
 /// client needs to ask again, and shorter than anybody's patience.
@@ -84,6 +85,25 @@ pub(super) struct FileCallbacks {
     stores: HashMap<FileHandle, Store>,
     /// Files that the file manager itself stores.
     own: HashSet<FileHandle>,
+    /// Files that somebody stores, from when their drives are told until those know that it is over.
+    stored: HashSet<FileHandle>,
+    /// Parts of volumes in which no client begins to store.
+    held: Vec<Held>,
+}
+
+/// Parts of a volume in which no client begins to store.
+#[derive(Debug)]
+struct Held {
+    ticket: u64,
+    parts: Vec<(DriveId, PartitionId)>,
+    /// It ends then by itself.
+    until: Duration,
+}
+
+impl Held {
+    fn has(&self, file: FileHandle) -> bool {
+        self.parts.contains(&(file.drive, file.partition))
+    }
 }
 
 impl FileCallbacks {
@@ -118,6 +138,10 @@ impl FileCallbacks {
         (file, cut): (FileHandle, Option<Cut>),
         now: Duration,
     ) -> (Turn<Version>, Told) {
+        let begins = client != MANAGER && !self.stored.contains(&file);
+        if begins && self.held.iter().any(|held| now < held.until && held.has(file)) {
+            return (Turn::Wait, Vec::new());
+        }
         let steps = match self.rules.may_write(client, file) {
             Ok(steps) => steps,
             Err(Unknown::Ask) => return (Turn::Work(DriveWork::Ask(file)), Vec::new()),
@@ -148,6 +172,39 @@ impl FileCallbacks {
     /// Others wait for what stores of these files may not need: they are not prolonged.
     pub(super) fn wait_for(&mut self, files: &[FileHandle]) {
         files.iter().for_each(|file| self.rules.wait_for(*file));
+    }
+
+    /// No client begins to store in these parts of a volume until then, and who stores is not prolonged.
+    pub(super) fn hold(
+        &mut self,
+        ticket: u64,
+        parts: Vec<(DriveId, PartitionId)>,
+        until: Duration,
+    ) {
+        let held = Held { ticket, parts, until };
+        for file in self.stored.iter().filter(|file| held.has(**file)) {
+            self.rules.wait_for(*file);
+        }
+        self.held.push(held);
+    }
+
+    /// Clients may begin to store again.
+    pub(super) fn release(&mut self, ticket: u64, now: Duration) {
+        self.held.retain(|held| held.ticket != ticket && now < held.until);
+    }
+
+    /// Whether nobody stores in what is held; otherwise what is to be done for that, if nobody does yet.
+    pub(super) fn quiet(&mut self, ticket: u64) -> Turn<()> {
+        let Some(held) = self.held.iter().find(|held| held.ticket == ticket) else {
+            return Turn::Done(());
+        };
+        let stored: Vec<FileHandle> =
+            self.stored.iter().copied().filter(|file| held.has(*file)).collect();
+        if stored.is_empty() {
+            return Turn::Done(());
+        }
+        let work = stored.into_iter().find_map(|file| self.take_work_of(file));
+        work.map_or(Turn::Wait, Turn::Work)
     }
 
     /// A store that was kept waiting begins now.
@@ -274,7 +331,10 @@ impl FileCallbacks {
                 let store = Store { version: to, end: now + STORE_TIME, is_given: false };
                 self.stores.insert(file, store);
             }
-            false => drop(self.stores.remove(&file)),
+            false => {
+                self.stores.remove(&file);
+                self.stored.remove(&file);
+            }
         }
         self.take(steps)
     }
@@ -291,6 +351,7 @@ impl FileCallbacks {
     pub(super) fn raised(&mut self, file: FileHandle) -> Vec<u64> {
         self.work.retain(|work| work.file() != file);
         self.stores.remove(&file);
+        self.stored.remove(&file);
         self.rules.raised(file)
     }
 
@@ -298,6 +359,7 @@ impl FileCallbacks {
     pub(super) fn removed(&mut self, file: FileHandle) -> Told {
         self.work.retain(|work| work.file() != file);
         self.stores.remove(&file);
+        self.stored.remove(&file);
         for (_, known) in self.returns.iter_mut().filter(|((_, other, _), _)| *other == file) {
             known.is_promised.get_or_insert(false);
         }
@@ -391,6 +453,7 @@ impl FileCallbacks {
         for (file, step) in steps {
             match step {
                 Step::Advance { to } => {
+                    self.stored.insert(file);
                     let durable = !is_store(to) && !self.is_returned(file, to);
                     let cut = cut.filter(|cut| cut.version.checked_add(1) == Some(to));
                     let length = cut.map(|cut| cut.length);

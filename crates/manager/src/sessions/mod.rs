@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use nasd_afs::callbacks::{NeverGiven, Reading, Version};
 use nasd_protocol::manager::{Cut, Event, FileHandle};
+use nasd_types::{DriveId, PartitionId};
 
 use callbacks::{DriveWork, FileCallbacks, Told, Turn};
 use events::Events;
@@ -474,6 +475,22 @@ impl Sessions {
         let (turn, told) = self.callbacks.may_store(file, now);
         self.tell_all(told);
         Ok(turn)
+    }
+
+    /// No client begins to store in these parts of a volume until it is released, or then.
+    pub fn hold(&mut self, ticket: u64, parts: Vec<(DriveId, PartitionId)>, until: Duration) {
+        self.callbacks.hold(ticket, parts, until);
+    }
+
+    /// Clients may begin to store again in what was held.
+    pub fn release(&mut self, ticket: u64, now: Duration) {
+        self.callbacks.release(ticket, now);
+        self.news += 1;
+    }
+
+    /// Whether nobody stores any more in what is held; otherwise what is to be done for that.
+    pub fn quiet(&mut self, ticket: u64) -> Turn<()> {
+        self.callbacks.quiet(ticket)
     }
 
     /// The file manager has stored under this version.

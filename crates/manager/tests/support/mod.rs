@@ -34,6 +34,7 @@ pub fn options(drives: &[DriveId]) -> NamespaceOptions {
         root: RootOptions::default(),
         personality: Personality::Nfs,
         quota: None,
+        read_only: false,
         keys: Arc::new(WorkingKeys::fixed(drives.iter().map(key))),
         mint: MintOptions {
             lifetime: Duration::from_secs(600),

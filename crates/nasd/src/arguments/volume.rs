@@ -52,6 +52,21 @@ pub enum VolumeCommand {
         /// Its name.
         name: String,
     },
+    /// Make a volume that is for good what another one is at this moment, and can't be changed. Both share what they have in common,
+    /// so that it takes next to no room.
+    Snapshot {
+        /// The volume.
+        name: String,
+        /// The new one's name.
+        snapshot: String,
+    },
+    /// Make a volume that begins with what another one, or a snapshot, has at this moment. Both share what they have in common.
+    Clone {
+        /// The volume, or snapshot.
+        name: String,
+        /// The new one's name.
+        clone: String,
+    },
     /// Show how much a volume may hold and what is left of it, or change that, as `resize` does.
     Quota {
         /// Its name.

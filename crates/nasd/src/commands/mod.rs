@@ -26,6 +26,7 @@ pub mod object;
 mod own_state;
 pub mod partition;
 pub mod renew;
+mod snapshot;
 mod spreading;
 pub mod status;
 pub mod striping;

@@ -7,6 +7,7 @@ use super::Outcome;
 use super::agree::agree;
 use super::files::{attach, detach};
 use super::partition::{set_up, summaries};
+use super::snapshot::copy;
 use super::spreading::{Asked, Spreading};
 use super::status::size;
 use crate::arguments::{DriveArguments, KeyName, Spread, Stripe, VolumeCommand};
@@ -39,6 +40,8 @@ pub fn run(cell: &Cell, command: VolumeCommand, json: bool) -> Outcome {
         }
         VolumeCommand::List => list(cell, json),
         VolumeCommand::Show { name } => show(cell, &name, json),
+        VolumeCommand::Snapshot { name, snapshot } => copy(cell, &name, &snapshot, true),
+        VolumeCommand::Clone { name, clone } => copy(cell, &name, &clone, false),
         VolumeCommand::Remove { name, yes, with_files } => remove(cell, &name, yes, with_files),
         VolumeCommand::Attach { path, volume } => attach(cell, &path, &volume),
         VolumeCommand::Detach { path } => detach(cell, &path),
@@ -49,7 +52,7 @@ pub fn run(cell: &Cell, command: VolumeCommand, json: bool) -> Outcome {
 }
 
 /// A drive of the cell by its drive key.
-fn drive_session(cell: &Cell, drive: &DriveConfig) -> Result<DriveSession, Box<dyn Error>> {
+pub fn drive_session(cell: &Cell, drive: &DriveConfig) -> Result<DriveSession, Box<dyn Error>> {
     let named =
         DriveArguments { drive: drive.index.to_string(), key_file: None, key_kind: KeyName::Drive };
     DriveSession::open(cell.directory(), &named, None)
@@ -233,15 +236,29 @@ pub fn make_part(
     let keys = PartitionKeys::generate()?;
     let made = session.client.create_partition(&session.authority, partition);
     made.map_err(session.failed(format!("create partition {partition}")))?;
+    furnish(session, cell, partition, quota, &keys)
+}
+
+/// Gives a partition keys that are in the keyring before the drive has them.
+///
+/// # Errors
+/// As [`make_part`].
+pub fn furnish(
+    session: &DriveSession,
+    cell: &Cell,
+    partition: PartitionId,
+    quota: u64,
+    keys: &PartitionKeys,
+) -> Outcome {
     Keyring::update(&cell.keyring_path(), |ring| {
-        ring.insert_partition(session.drive, partition, &keys);
+        ring.insert_partition(session.drive, partition, keys);
         Ok(())
     })?;
-    Ok(set_up(session, partition, quota, &keys)?)
+    Ok(set_up(session, partition, quota, keys)?)
 }
 
 /// Has the manager read the table of volumes; `false` if none runs.
-fn tell_manager(cell: &Cell) -> Result<bool, Box<dyn Error>> {
+pub fn tell_manager(cell: &Cell) -> Result<bool, Box<dyn Error>> {
     let is_up = CellLock::holder(&cell.lock_path()).is_some();
     let patience = if is_up { COMMAND_DEADLINE } else { STOPPED_PATIENCE };
     match administrator_within(cell, patience)?.reload_volumes() {
@@ -267,6 +284,7 @@ fn list(cell: &Cell, as_json: bool) -> Outcome {
         facts.push(json!({
             "name": volume.name.to_string(),
             "personality": volume.personality.name(),
+            "read_only": volume.read_only,
             "state": if volume.serving { "served" } else { "waits for a drive" },
             "total_bytes": space.map(|space| space.total_bytes),
             "free_bytes": space.map(|space| space.free_bytes),
@@ -279,6 +297,7 @@ fn list(cell: &Cell, as_json: bool) -> Outcome {
         facts.push(json!({
             "name": volume.name,
             "personality": volume.personality().name(),
+            "read_only": volume.read_only,
             "state": "unfinished",
             "total_bytes": null,
             "free_bytes": null,
@@ -306,6 +325,10 @@ fn list(cell: &Cell, as_json: bool) -> Outcome {
         let word = |key: &str| volume[key].as_str().unwrap_or_default();
         let (name, personality, state) = (word("name"), word("personality"), word("state"));
         let (used, total) = (bytes(used), bytes(total));
+        let state = match volume["read_only"].as_bool() {
+            Some(true) => format!("{state}, read-only"),
+            _ => state.to_owned(),
+        };
         say!("{name:<20} {personality:<12} {used:>10} {total:>10} {objects:>9}  {state}");
     }
     Ok(())
@@ -318,6 +341,7 @@ fn show(cell: &Cell, name: &str, as_json: bool) -> Outcome {
     let volumes = client.volumes(&caller)?.volumes;
     let summary = volumes.iter().find(|volume| volume.name == wire);
     let personality = summary.map(|volume| volume.personality).unwrap_or_default();
+    let read_only = summary.is_some_and(|volume| volume.read_only);
     let index = |drive: DriveId| {
         let known = cell.config.drives.iter().find(|known| known.drive_id() == drive);
         known.map_or_else(|| format!("{:016x}", drive.0), |known| known.index.to_string())
@@ -340,11 +364,16 @@ fn show(cell: &Cell, name: &str, as_json: bool) -> Outcome {
             })
             .collect();
         return output::json(&json!({
-            "name": name, "personality": personality.name(), "quota_bytes": quota, "parts": parts,
+            "name": name,
+            "personality": personality.name(),
+            "read_only": read_only,
+            "quota_bytes": quota,
+            "parts": parts,
         }));
     }
     let quota = quota.map_or_else(|| "none".to_owned(), size);
-    say!("volume {name}, personality {personality}, quota {quota}");
+    let kind = if read_only { ", read-only" } else { "" };
+    say!("volume {name}, personality {personality}{kind}, quota {quota}");
     let (drive, partition) = ("drive", "partition");
     say!(
         "{drive:<17} {partition:<10} {:>10} {:>10} {:>10} {:>9}",

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod batch;
 pub mod blocksrequired;
 pub mod control;
+pub mod copypartition;
 pub mod copyrange;
 pub mod create;
 pub mod createpartition;
@@ -48,6 +49,7 @@ pub use control::{
     ComponentComplaint, ComponentRole, ComponentStatus, DriveControl, Extension, Medium,
     PartitionControl, PartitionState, PartitionSummary,
 };
+pub use copypartition::{Copypartition, CopypartitionArguments};
 pub use copyrange::{Copied, Copyrange, CopyrangeArguments, RangeToCopy};
 pub use create::{Create, CreateArguments, Created};
 pub use createpartition::{Createpartition, CreatepartitionArguments};
@@ -150,6 +152,8 @@ xdr_enum! {
         Endwrites = 29,
         /// Have an extension do something with an object.
         Extend = 30,
+        /// Make a partition that has all that another one has.
+        Copypartition = 31,
     }
 }
 

@@ -100,6 +100,7 @@ pub use tmpfile::{Tmpfile, TmpfileArguments};
 pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
 pub use volumes::{
+    HeldVolume, HoldVolume, HoldVolumeArguments, ReleaseVolume, ReleaseVolumeArguments,
     ReloadVolumes, VolumeList, VolumePart, VolumePartList, VolumeParts, VolumeSummary, Volumes,
 };
 pub use xattr::{
@@ -226,6 +227,10 @@ xdr_enum! {
         Returncap = 102,
         /// Make a name at which another volume is seen.
         Mkmount = 110,
+        /// Nothing changes in a volume for a moment.
+        Holdvolume = 120,
+        /// A volume that was held goes on.
+        Releasevolume = 121,
     }
 }
 

@@ -117,7 +117,9 @@ impl fmt::Display for ManagerStatus {
             ManagerStatus::Invalid => "the request has no meaning; correct it",
             ManagerStatus::TooLarge => "above the largest size of a file",
             ManagerStatus::NoSpace => "no space is left; remove something or raise the quota",
-            ManagerStatus::ReadOnly => "a drive stopped writing; see its log",
+            ManagerStatus::ReadOnly => {
+                "read-only: a snapshot, or a drive that stopped writing (see its log)"
+            }
             ManagerStatus::TooManyLinks => "the file has as many names as it can",
             ManagerStatus::Deadlock => "whoever holds the lock waits for this one",
             ManagerStatus::NoLocks => "there are as many locks as can be; let go of some",

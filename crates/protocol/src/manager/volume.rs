@@ -59,6 +59,8 @@ pub struct Volume {
     pub protection: Protection,
     /// How it behaves for those who share its files.
     pub personality: Personality,
+    /// Nobody changes anything in it.
+    pub read_only: bool,
 }
 
 impl XdrEncode for Volume {
@@ -69,6 +71,7 @@ impl XdrEncode for Volume {
         put_array(&self.drives, out);
         self.protection.put(out);
         self.personality.put(out);
+        self.read_only.put(out);
     }
 }
 
@@ -81,6 +84,7 @@ impl XdrDecode for Volume {
             drives: take_array(input, MAX_DRIVES)?,
             protection: Field::take(input)?,
             personality: Field::take(input)?,
+            read_only: Field::take(input)?,
         })
     }
 }

@@ -1,4 +1,5 @@
-//! `volumes`, `volumeparts`, `reloadvolumes`: which volumes a cell has, and what each takes on the drives.
+//! `volumes`, `volumeparts`, `reloadvolumes`: which volumes a cell has, and what each takes on the drives; `holdvolume`,
+//! `releasevolume`: a volume in which nothing changes for a moment.
 
 use nasd_types::{DriveId, PartitionId, Personality};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
@@ -48,6 +49,59 @@ message! {
         pub backlog: u64,
         /// How it behaves for those who share its files.
         pub personality: Personality,
+        /// Nobody changes anything in it: a snapshot.
+        pub read_only: bool,
+    }
+}
+
+/// The operation: nothing changes in a volume until it is released, or the time is over. All that was answered is durable at the
+/// drives, none of them has half of a store, and nobody has a capability by which it could change. Only administrators may ask for it.
+#[derive(Debug)]
+pub enum HoldVolume {}
+
+impl Operation for HoldVolume {
+    const PROCEDURE: Procedure = Procedure::Holdvolume;
+    type Arguments = HoldVolumeArguments;
+    type Reply = HeldVolume;
+}
+
+message! {
+    /// Arguments (`nasd_holdvolume_arguments`).
+    pub struct HoldVolumeArguments {
+        /// Its name; the empty one is that of the cell's first.
+        pub volume: Name,
+        /// For how long at most, in nanoseconds from the answer on; the manager may make it less.
+        pub most_ns: u64,
+    }
+}
+
+message! {
+    /// A volume that is held (`nasd_held_volume`).
+    #[derive(Copy)]
+    pub struct HeldVolume {
+        /// By which it is released.
+        pub ticket: u64,
+    }
+}
+
+/// The operation: a volume that was held goes on. Only administrators may ask for it. [`super::ManagerStatus::Stale`] where it has gone on
+/// before: then something may have changed since it was held.
+#[derive(Debug)]
+pub enum ReleaseVolume {}
+
+impl Operation for ReleaseVolume {
+    const PROCEDURE: Procedure = Procedure::Releasevolume;
+    type Arguments = ReleaseVolumeArguments;
+    type Reply = ();
+}
+
+message! {
+    /// Arguments (`nasd_releasevolume_arguments`).
+    pub struct ReleaseVolumeArguments {
+        /// Its name.
+        pub volume: Name,
+        /// As the answer to `holdvolume` had it.
+        pub ticket: u64,
     }
 }
 

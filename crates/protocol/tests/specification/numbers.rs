@@ -361,7 +361,7 @@ fn operations_have_the_types_of_the_specification() {
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
         Setpartition Initialize Setdrivekey Setdrive Audit Private Batch Append
-        Copyrange Map Setstriping Endwrites Extend);
+        Copyrange Map Setstriping Endwrites Extend Copypartition);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Member Volumes
@@ -371,7 +371,7 @@ fn operations_have_the_types_of_the_specification() {
         ForwardAppend
         StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus
-        Tmpfile Getcap Getwcap Returncap Mkmount);
+        Tmpfile Getcap Getwcap Returncap Mkmount HoldVolume ReleaseVolume);
     check_operations!(&spec, "NASD_BULK_DESK", bulk_desk:
         Ticket Look List Mkdir Rename Remove Settime Setmode);
 }

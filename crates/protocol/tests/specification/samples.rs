@@ -12,10 +12,10 @@ use nasd_protocol::bulk_desk::{
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
-    Component, ComponentComplaint, ComponentRole, ComponentStatus, Copied, CopyrangeArguments,
-    CreateArguments, Created, CreatepartitionArguments, DriveControl, DriveInformation,
-    EndwritesArguments, ExtendArguments, Extended as ExtendedObject, Extension, ExtensionJob,
-    ExtensionOutcome, ExtensionWork, FastcopyArguments, FlushArguments, Flushed,
+    Component, ComponentComplaint, ComponentRole, ComponentStatus, Copied, CopypartitionArguments,
+    CopyrangeArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
+    DriveInformation, EndwritesArguments, ExtendArguments, Extended as ExtendedObject, Extension,
+    ExtensionJob, ExtensionOutcome, ExtensionWork, FastcopyArguments, FlushArguments, Flushed,
     FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, Medium,
     MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
     PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
@@ -30,10 +30,11 @@ use nasd_protocol::manager::{
     EventsPage, Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileRange,
     FileType, ForwardAppendArguments, ForwardPunchArguments, ForwardReadArguments,
     ForwardSeekArguments, ForwardWriteArguments, GetcapArguments, GetwcapArguments, HeldLock,
-    InTheWay, IssuedCapability, LeaseArguments, Leased, LinkArguments, ListedFile, LockAnswer,
-    LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MemberArguments, Membership,
-    MintArguments, Minted, MkdirArguments, MkmountArguments, MknodArguments, Name, NewMode,
-    OperationStatistics, Readable, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags,
+    HeldVolume, HoldVolumeArguments, InTheWay, IssuedCapability, LeaseArguments, Leased,
+    LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments,
+    ManagerStatus, MemberArguments, Membership, MintArguments, Minted, MkdirArguments,
+    MkmountArguments, MknodArguments, Name, NewMode, OperationStatistics, Readable,
+    ReaddirArguments, ReleaseVolumeArguments, ReloadArguments, RenameArguments, RenameFlags,
     RenewArguments, RepairAction, RepairArguments, Request, ReturncapArguments, Returned,
     RmdirArguments, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
     SetxattrArguments, SpaceInformation, Statistics, SymlinkArguments, TmpfileArguments,
@@ -388,6 +389,10 @@ fn administration() -> Vec<Sample> {
     };
     let mut samples = vec![
         message("nasd_createpartition_arguments", &CreatepartitionArguments { partition }),
+        message(
+            "nasd_copypartition_arguments",
+            &CopypartitionArguments { partition, source: PartitionId(n32("source")) },
+        ),
         message("nasd_removepartition_arguments", &RemovepartitionArguments { partition }),
         message("nasd_resizepartition_arguments", &ResizepartitionArguments { partition, bytes }),
         message("nasd_flushpartition_arguments", &FlushpartitionArguments { partition }),
@@ -982,6 +987,14 @@ fn callback_samples() -> Vec<Sample> {
             "nasd_returncap_arguments",
             &ReturncapArguments { file: handle(), client, version },
         ),
+        message(
+            "nasd_hold_volume_arguments",
+            &HoldVolumeArguments { volume: name("volume"), most_ns: n("most_ns") },
+        ),
+        message(
+            "nasd_release_volume_arguments",
+            &ReleaseVolumeArguments { volume: name("volume"), ticket: n("ticket") },
+        ),
         result::<_, ManagerStatus>("nasd_returncap_result", &Ok(returned)),
     ]
 }
@@ -1035,6 +1048,7 @@ fn volume_list() -> VolumeList {
         serving,
         backlog: n("backlog"),
         personality: if serving { Personality::Nfs } else { Personality::Afs },
+        read_only: !serving,
     };
     VolumeList { volumes: vec![volume("home", true), volume("scratch", false)] }
 }
@@ -1065,6 +1079,7 @@ fn manager_results() -> Vec<Sample> {
         drives: vec![address],
         protection: Protection::from_bits_retain(n32("protection")),
         personality: Personality::Afs,
+        read_only: true,
     };
     let entry = DirectoryEntry {
         cookie: n("cookie"),
@@ -1082,6 +1097,10 @@ fn manager_results() -> Vec<Sample> {
     let (volumes, parts) = (volume_list(), volume_parts());
     vec![
         result::<_, ManagerStatus>("nasd_volume_list_result", &Ok(volumes)),
+        result::<_, ManagerStatus>(
+            "nasd_hold_volume_result",
+            &Ok(HeldVolume { ticket: n("ticket") }),
+        ),
         result::<_, ManagerStatus>("nasd_volume_part_list_result", &Ok(parts)),
         result::<_, ManagerStatus>("nasd_file_result", &Ok(file())),
         result::<File, _>("nasd_file_result", &Err(ManagerStatus::Access)),

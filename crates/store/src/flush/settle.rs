@@ -22,7 +22,8 @@ use super::place::block_count;
 use crate::frames::BlockSet;
 use crate::log::{Change, Share};
 use crate::metadata::record::LogMark;
-use crate::metadata::{Effects, TreeError};
+use crate::metadata::{CopiedPartition, Effects, TreeError};
+use crate::space::Account;
 use crate::{Store, StoreError};
 
 /// How long an entry may wait for others to be applied with.
@@ -231,6 +232,14 @@ impl Store {
 
     /// What was taken is in the tree: clean, and charged for what it is.
     fn let_go(&self, taken: impl Iterator<Item = Taken>, shares: &[Share], effects: &Effects) {
+        {
+            // Before those are let go of who are charged less by it.
+            let mut accounts = self.accounts();
+            for CopiedPartition { target, record } in &effects.copied {
+                accounts.add_partition(*target, Account::of(record));
+            }
+            accounts.count_common(effects.joined, effects.parted);
+        }
         // What moves between an object and its family is charged twice for a moment, and never not
         // at all.
         let (more, less): (Vec<_>, Vec<_>) =

@@ -79,6 +79,8 @@ pub(crate) enum Change {
     PutPartition(PartitionId, Box<PartitionRecord>),
     /// Removes a partition without objects.
     RemovePartition(PartitionId),
+    /// Makes a partition that has all that `source` has, and shares its blocks.
+    CopyPartition { source: PartitionId, target: PartitionId },
     /// Replaces the drive's keys.
     PutDriveKeys(DriveKeys),
     /// Replaces the drive's counters.
@@ -147,6 +149,7 @@ impl Change {
             Change::Move { .. } => (12, NO_NAME),
             Change::Appended(appended) => (13, appended.name),
             Change::Share(share) => (14, share.name),
+            Change::CopyPartition { target, .. } => (15, of_partition(*target)),
         }
     }
 
@@ -190,6 +193,7 @@ impl Change {
                 let Share { source, from, to, blocks, time, .. } = **share;
                 numbers(out, &[source.0, from, to, blocks, time.0]);
             }
+            Change::CopyPartition { source, .. } => out.extend_from_slice(&source.0.to_le_bytes()),
             Change::RemoveObject(_) | Change::DropSmall(_) | Change::RemovePartition(_) => {}
         }
     }
@@ -239,6 +243,13 @@ impl Change {
             }
             13 => Change::Appended(decode_appended(name, input)?),
             14 => Change::Share(Box::new(decode_share(name, input)?)),
+            15 => {
+                let source = PartitionId(u32::from_le_bytes(take_array(input)?));
+                if source == partition {
+                    return Err(ChangeError::Field("a partition that is copied onto itself"));
+                }
+                Change::CopyPartition { source, target: partition }
+            }
             kind => return Err(ChangeError::Kind(kind)),
         })
     }
@@ -376,6 +387,7 @@ mod tests {
             Change::Clone { source: ObjectId(80), name, record },
             Change::PutPartition(PartitionId(3), Box::new(partition)),
             Change::RemovePartition(PartitionId(3)),
+            Change::CopyPartition { source: PartitionId(2), target: PartitionId(3) },
             Change::PutDriveKeys(DriveKeys::default()),
             Change::PutCounters(Counters::default()),
             Change::Move { from: Run { start: 1, blocks: 2 }, to: 3 },
@@ -415,7 +427,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_change_or_an_error(
-            kind in 0..16u8, bytes in prop::collection::vec(any::<u8>(), 0..600),
+            kind in 0..17u8, bytes in prop::collection::vec(any::<u8>(), 0..600),
         ) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {

@@ -150,6 +150,7 @@ impl Metadata {
                 }
                 Change::PutPartition(..)
                 | Change::RemovePartition(_)
+                | Change::CopyPartition { .. }
                 | Change::PutDriveKeys(_)
                 | Change::PutCounters(_)
                 | Change::Appended(_)

@@ -1,6 +1,7 @@
 //! Applying changes to the tree: the one function by which both a flush and the replay of the log
 //! change it (docs/on-disk-format.md, section 4).
 
+mod partition;
 mod sharing;
 
 use std::collections::BTreeMap;
@@ -42,9 +43,21 @@ pub(crate) struct Effects {
     pub(crate) objects: BTreeMap<ObjectName, Option<Settled>>,
     /// By how much the blocks that families share have changed.
     pub(crate) shared: BTreeMap<PartitionId, i64>,
+    /// Partitions that were copied.
+    pub(crate) copied: Vec<CopiedPartition>,
+    /// Blocks of which one partition more is charged, or one less that was not the last.
+    pub(crate) joined: u64,
+    pub(crate) parted: u64,
     /// Room that new records take, and that of removed ones, in the units of `capacity`.
     pub(super) added: u64,
     pub(super) removed: u64,
+}
+
+/// A partition that shares the blocks of another one.
+#[derive(Clone, Debug)]
+pub(crate) struct CopiedPartition {
+    pub(crate) target: PartitionId,
+    pub(crate) record: PartitionRecord,
 }
 
 /// The object whose record is being changed.
@@ -66,6 +79,8 @@ pub(super) struct Applier<'t> {
     appends: Option<Appends>,
     /// Kept from one move to the next.
     by_place: Option<ByPlace>,
+    /// Whether there are share records, once somebody has looked.
+    has_shares: Option<bool>,
     effects: Effects,
 }
 
@@ -90,6 +105,7 @@ pub(super) fn apply<'c>(
         families: BTreeMap::new(),
         appends: None,
         by_place: None,
+        has_shares: None,
         effects: Effects::default(),
     };
     for (applied, change) in changes.into_iter().enumerate() {
@@ -125,6 +141,7 @@ impl Applier<'_> {
             Change::Share(share) => self.share_range(share),
             Change::PutPartition(partition, record) => self.put_partition(*partition, record),
             Change::RemovePartition(partition) => self.remove_partition(*partition),
+            Change::CopyPartition { source, target } => self.copy_partition(*source, *target),
             Change::PutDriveKeys(keys) => {
                 let bytes = record::encode_drive_keys(keys);
                 self.tables.drive()?.insert(DRIVE_KEYS, &bytes[..])?;

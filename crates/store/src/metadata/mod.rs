@@ -27,7 +27,7 @@ use nasd_device::BlockDevice;
 use nasd_types::{ObjectId, ObjectName, PartitionId};
 use redb::{Database, ReadableDatabase, ReadableTable};
 
-pub(crate) use apply::Effects;
+pub(crate) use apply::{CopiedPartition, Effects};
 pub(crate) use transaction::Transaction;
 
 use crate::free_map::Run;

@@ -69,7 +69,8 @@ pub(super) fn touched<'c>(
                     Touched::Blocks { name: *name, from: extent.logical, to: extent.end() };
                 [Some(blocks), Some(Touched::Sums(extent.run()))]
             }
-            Change::Move { .. } => [Some(Touched::All), None],
+            // There may have been another partition of that number.
+            Change::Move { .. } | Change::CopyPartition { .. } => [Some(Touched::All), None],
             Change::PutObject(..)
             | Change::PutSmall(..)
             | Change::DropSmall(_)

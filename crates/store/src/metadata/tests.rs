@@ -375,7 +375,7 @@ fn check_model(metadata: &Metadata, model: &Model) {
         let shares = metadata.shares(Run { start: at, blocks: 1 }).unwrap();
         match &shares[..] {
             [] => assert_eq!(count, 1),
-            [share] => assert_eq!(u64::from(share.count), count, "block {at}"),
+            [share] => assert_eq!(share.count(), count, "block {at}"),
             _ => panic!("share records overlap at {at}"),
         }
     }

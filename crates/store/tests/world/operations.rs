@@ -122,7 +122,8 @@ impl World {
             87..=91 => self.look(store),
             92..=93 => self.set_clock(store),
             _ if !self.mix.partitions => self.read(store),
-            94..=95 => self.create_partition(store),
+            94 => self.create_partition(store),
+            95 => self.copy_partition(store),
             96..=97 => self.change_partition(store),
             98 => self.remove_partition(store),
             _ => self.rare(store),
@@ -417,6 +418,37 @@ impl World {
             return Ok(());
         }
         self.make_partition(store, id)
+    }
+
+    /// Makes a partition that has what another one has, at one stroke.
+    fn copy_partition(&mut self, store: &Store) -> Result<(), StoreError> {
+        let target = PartitionId(1 + self.random.below(4) as u32);
+        let Some(source) = self.partition() else { return Ok(()) };
+        {
+            let mut histories = self.histories();
+            let is_there = histories.partitions.contains_key(&target);
+            let of_source: Vec<ObjectName> =
+                histories.living().into_iter().filter(|name| name.partition == source).collect();
+            let unsure = of_source.iter().any(|name| histories.unsure.contains(name));
+            if is_there || unsure || histories.doomed.contains(&target) {
+                return Ok(());
+            }
+            for name in of_source {
+                let content = histories.now(name).clone();
+                let copy = ObjectName { partition: target, ..name };
+                histories.objects.insert(copy, vec![Some(content)]);
+            }
+            histories.partitions.insert(target, vec![None, Some((u64::MAX, None))]);
+        }
+        let made = store.copy_partition(source, target);
+        if self.allowed(made)?.is_none() {
+            self.histories().drop_partition(target);
+            return Ok(());
+        }
+        let mut histories = self.histories();
+        histories.partitions.insert(target, vec![Some((u64::MAX, None))]);
+        histories.all_durable();
+        Ok(())
     }
 
     fn set_quota(&mut self, store: &Store, id: PartitionId, quota: u64) -> Result<(), StoreError> {

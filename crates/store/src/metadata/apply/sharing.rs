@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, PartitionId};
-use redb::ReadableTable;
+use redb::{ReadableTable, ReadableTableMetadata};
 
 use super::{Applier, Current, damaged};
 use crate::free_map::Run;
 use crate::log::change;
 use crate::metadata::record::{
-    self, EXTENT_BLOCKS_MAX, Extent, ExtentKey, FamilyRecord, LOGICAL_BLOCKS_MAX, ObjectRecord,
-    Share,
+    self, EXTENT_BLOCKS_MAX, Extent, ExtentKey, FamilyRecord, Holder, LOGICAL_BLOCKS_MAX,
+    ObjectRecord, Share,
 };
 use crate::metadata::{TreeError, capacity};
 
@@ -50,9 +50,9 @@ impl ByPlace {
 }
 
 /// A part of a run of data blocks, and the share record that it lies in, if it does.
-struct Part {
-    run: Run,
-    share: Option<Share>,
+pub(super) struct Part {
+    pub(super) run: Run,
+    pub(super) share: Option<Share>,
 }
 
 /// What of `[from, to)` is a run, if anything is.
@@ -62,7 +62,7 @@ fn run_between(from: u64, to: u64) -> Option<Run> {
 
 impl Applier<'_> {
     /// Cuts a run where share records begin and end.
-    fn parts(&mut self, run: Run) -> Result<Vec<Part>, TreeError> {
+    pub(super) fn parts(&mut self, run: Run) -> Result<Vec<Part>, TreeError> {
         let data_blocks = self.data_blocks;
         let shares = self.tables.shares()?;
         let mut found = Vec::new();
@@ -82,37 +82,66 @@ impl Applier<'_> {
                 continue;
             }
             parts.extend(run_between(at, from).map(|run| Part { run, share: None }));
-            parts.extend(run_between(from, to).map(|run| Part { run, share: Some(share) }));
+            parts.extend(run_between(from, to).map(|run| Part { run, share: Some(share.clone()) }));
             at = to;
         }
         parts.extend(run_between(at, run.end()).map(|run| Part { run, share: None }));
         Ok(parts)
     }
 
-    fn put_share(&mut self, share: &Share) -> Result<(), TreeError> {
-        let old = self.tables.shares()?.insert(share.run.start, &share.encode()[..])?;
-        if old.is_none() {
-            drop(old);
-            self.effects.added += capacity::RECORD;
+    /// Whether there is any share record.
+    fn has_shares(&mut self) -> Result<bool, TreeError> {
+        match self.has_shares {
+            Some(known) => Ok(known),
+            None => {
+                let found = !self.tables.shares()?.is_empty()?;
+                Ok(*self.has_shares.insert(found))
+            }
         }
+    }
+
+    pub(super) fn put_share(&mut self, share: &Share) -> Result<(), TreeError> {
+        let bytes = share.encode();
+        let old = self.tables.shares()?.insert(share.run.start, &bytes[..])?;
+        let before = old.as_ref().map(|old| old.value().len());
+        drop(old);
+        // Further holders take room, too; that of a record that gets shorter is taken for granted.
+        let grown = bytes.len().saturating_sub(before.unwrap_or(0)).div_ceil(record::SHARE_UNIT);
+        self.effects.added += capacity::RECORD * grown as u64;
+        self.has_shares = Some(true);
         Ok(())
     }
 
-    /// Gives `part` of a share record another count, and leaves the rest of it as it was.
-    fn recount(&mut self, part: Run, old: Share, count: u32) -> Result<(), TreeError> {
+    /// Gives `part` of a share record other holders, and leaves the rest of it as it was.
+    pub(super) fn recount(
+        &mut self,
+        part: Run,
+        old: &Share,
+        holders: Vec<Holder>,
+    ) -> Result<(), TreeError> {
         let before = run_between(old.run.start, part.start);
         let behind = run_between(part.end(), old.run.end());
-        if before.is_none() && count == 0 {
+        let is_needed = Share::is_needed(&holders);
+        if before.is_none() && !is_needed {
             self.tables.shares()?.remove(old.run.start)?;
             self.effects.removed += capacity::RECORD;
         }
         for run in [before, behind].into_iter().flatten() {
-            self.put_share(&Share { run, ..old })?;
+            self.put_share(&Share { run, holders: old.holders.clone() })?;
         }
-        if count > 0 {
-            self.put_share(&Share { run: part, count, ..old })?;
+        self.note_holders(old.holders.len(), holders.len(), part.blocks);
+        if is_needed {
+            self.put_share(&Share { run: part, holders })?;
         }
         Ok(())
+    }
+
+    /// So many partitions are charged for blocks, and another number was.
+    pub(super) fn note_holders(&mut self, before: usize, after: usize, blocks: u64) {
+        let twice = |holders: usize| holders.saturating_sub(1) as u64 * blocks;
+        let (before, after) = (twice(before), twice(after));
+        self.effects.joined += after.saturating_sub(before);
+        self.effects.parted += before.saturating_sub(after);
     }
 
     /// The current object names these data blocks no more.
@@ -120,8 +149,10 @@ impl Applier<'_> {
         let Some((name, family)) = self.current.as_ref().map(|c| (c.name, c.record.family)) else {
             return Ok(());
         };
-        let parts =
-            if family == ObjectId(0) { vec![Part { run, share: None }] } else { self.parts(run)? };
+        let parts = match family != ObjectId(0) || self.has_shares()? {
+            true => self.parts(run)?,
+            false => vec![Part { run, share: None }],
+        };
         let mut alone = 0;
         for Part { run, share } in parts {
             let Some(share) = share else {
@@ -129,9 +160,21 @@ impl Applier<'_> {
                 self.effects.freed.push(run);
                 continue;
             };
-            self.recount(run, share, share.count - 1)?;
-            if share.count == 1 {
-                self.count_shared(ObjectName { object: share.family, ..name }, run.blocks, false)?;
+            let Some(holder) = share.of(name.partition) else {
+                return damaged(format!(
+                    "object {name} has blocks that its partition does not hold"
+                ));
+            };
+            let left = share.with(Holder { count: holder.count - 1, ..holder });
+            let is_free = left.is_empty();
+            self.recount(run, &share, left)?;
+            if holder.family == ObjectId(0) {
+                alone += run.blocks;
+            } else if holder.count == 1 {
+                let of = ObjectName { object: holder.family, ..name };
+                self.count_shared(of, run.blocks, false)?;
+            }
+            if is_free {
                 self.effects.freed.push(run);
             }
         }
@@ -342,25 +385,33 @@ impl Applier<'_> {
 
     /// One more extent names a run of the current object's blocks.
     fn share(&mut self, from: ObjectName, family: ObjectId, run: Run) -> Result<(), TreeError> {
+        let partition = from.partition;
         for Part { run, share } in self.parts(run)? {
             match share {
                 Some(share) => {
-                    let Some(count) = share.count.checked_add(1) else {
+                    let Some(holder) = share.of(partition) else {
+                        return damaged(format!("object {from} has blocks of another partition"));
+                    };
+                    let Some(count) = holder.count.checked_add(1) else {
                         return damaged("blocks are shared too often".to_owned());
                     };
-                    self.recount(run, share, count)?;
+                    self.recount(run, &share, share.with(Holder { partition, count, family }))?;
+                    if holder.family != ObjectId(0) {
+                        continue;
+                    }
                 }
                 None => {
-                    let partition = from.partition;
-                    self.put_share(&Share { run, count: 2, partition, family })?;
-                    self.count_shared(ObjectName { object: family, ..from }, run.blocks, true)?;
-                    let record = self.object(from)?;
-                    let Some(rest) = record.blocks_used.checked_sub(run.blocks) else {
-                        return damaged(format!("object {from} has more blocks than it should"));
-                    };
-                    record.blocks_used = rest;
+                    let holders = vec![Holder { partition, count: 2, family }];
+                    self.put_share(&Share { run, holders })?;
                 }
             }
+            // The family is charged for what the object alone had.
+            self.count_shared(ObjectName { object: family, ..from }, run.blocks, true)?;
+            let record = self.object(from)?;
+            let Some(rest) = record.blocks_used.checked_sub(run.blocks) else {
+                return damaged(format!("object {from} has more blocks than it should"));
+            };
+            record.blocks_used = rest;
         }
         Ok(())
     }
@@ -380,8 +431,9 @@ impl Applier<'_> {
         }
         for Part { run, share } in self.parts(from)? {
             if let Some(share) = share {
-                self.recount(run, share, 0)?;
+                self.recount(run, &share, Vec::new())?;
                 let run = Run { start: to + (run.start - from.start), blocks: run.blocks };
+                self.note_holders(0, share.holders.len(), run.blocks);
                 self.put_share(&Share { run, ..share })?;
             }
         }

@@ -23,14 +23,14 @@ pub(crate) use drive::{
 };
 pub(crate) use extents::{Codec, EXTENT_BLOCKS_MAX, Extent, GROUP_BLOCKS, Sums, groups};
 pub(crate) use objects::{ObjectRecord, SMALL_BYTES_MAX, encode_small, object, parse_small};
-pub(crate) use shares::{FamilyRecord, Share};
+pub(crate) use shares::{FamilyRecord, Holder, Share};
 #[cfg(test)]
 pub(crate) use {
     appended::{append, appends},
     drive::log_mark,
     extents::{extent, sums},
     objects::small,
-    shares::{family, share},
+    shares::{family, holder, share},
 };
 
 /// The version that every record carries in its first byte.
@@ -38,6 +38,9 @@ pub(crate) const RECORD_VERSION: u8 = 2;
 
 /// First block number that no object reaches.
 pub(crate) const LOGICAL_BLOCKS_MAX: u64 = MAX_OBJECT_BYTES / BLOCK_BYTES as u64;
+
+/// Bytes of share records that take the room of a record.
+pub(crate) const SHARE_UNIT: usize = 32;
 
 /// A key of the tables of objects, small contents, and families.
 pub(crate) type ObjectKey = [u8; object_key::BYTES];

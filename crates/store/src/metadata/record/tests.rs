@@ -57,10 +57,12 @@ fn samples() -> Vec<Sample> {
     let packed = Extent { logical: 16, blocks: 9, physical: 40, codec };
     let share = Share {
         run: Run { start: 9, blocks: 3 },
-        count: 2,
-        partition: PartitionId(1),
-        family: ObjectId(70),
+        holders: vec![
+            Holder { partition: PartitionId(1), count: 2, family: ObjectId(70) },
+            Holder { partition: PartitionId(4), count: 1, family: ObjectId(0) },
+        ],
     };
+    let of_one = Share { holders: vec![share.holders[0]], ..share.clone() };
     let keys = DriveKeys { master: Some(StoredKey::new([1; 32])), drive: None };
     let clock = ClockState { offset: -5, mark: Timestamp(6), skew_past_ns: 7, skew_ahead_ns: 8 };
     vec![
@@ -74,7 +76,8 @@ fn samples() -> Vec<Sample> {
             Box::new(move |b| Extent::parse(&extent_key, b, 100).is_ok()),
         ),
         (Sums([7; 128]).encode(4).to_vec(), Box::new(|b| Sums::parse(4, b).is_ok())),
-        (share.encode().to_vec(), Box::new(|b| Share::parse(9, b, 100).is_ok())),
+        (share.encode(), Box::new(|b| Share::parse(9, b, 100).is_ok())),
+        (of_one.encode(), Box::new(|b| Share::parse(9, b, 100).is_ok())),
         (
             FamilyRecord { shared_blocks: 3, members: 2 }.encode(&key).to_vec(),
             Box::new(move |b| FamilyRecord::parse(&key, b).is_ok()),

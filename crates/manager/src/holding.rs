@@ -1,0 +1,131 @@
+//! `holdvolume`: a volume in which nothing changes for a moment, so that what its drives have can be copied.
+//!
+//! 1. What can be done before is: the journal is brought home, the drives write what they have in memory.
+//! 2. Where there are callbacks, no client begins to store, and those who store are waited for, or their time is over. Nothing else is
+//!    held up by that.
+//! 3. Nobody goes in any more who changes something; those who are inside are waited for. Where there are no callbacks, clients have
+//!    capabilities to write: all working keys are changed twice, so that none of them is good, and nobody is given another one.
+//! 4. The rest of the journal is brought home, and made durable.
+//!
+//! Each step ends in a bounded time, and what is held lets go by itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nasd_protocol::manager::{
+    HeldVolume, HoldVolumeArguments, ManagerStatus, ReleaseVolumeArguments,
+};
+
+use crate::callback_service::perform;
+use crate::namespace::{Namespace, Outcome};
+use crate::sessions::callbacks::{STORE_TIME, Turn};
+use crate::sessions::hub::SessionHub;
+use crate::volumes::{Volume, Volumes};
+
+/// How long stores, and changes, are waited for: a store's time, and what its end takes.
+const PATIENCE: Duration = STORE_TIME.saturating_add(Duration::from_secs(2));
+
+/// For how long a volume is held at most.
+const MOST: Duration = Duration::from_secs(60);
+
+/// The volumes that are held.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    /// Never the same again, also not by another start of the manager.
+    tickets: AtomicU64,
+}
+
+impl Holding {
+    pub(crate) fn new() -> Holding {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Holding { tickets: AtomicU64::new(u64::try_from(now.as_nanos()).unwrap_or(0)) }
+    }
+
+    /// Holds a volume.
+    pub(crate) fn hold(
+        &self,
+        volumes: &Volumes,
+        hub: &SessionHub,
+        asked: &HoldVolumeArguments,
+    ) -> Outcome<HeldVolume> {
+        let (volume, names) = volumes.served(&asked.volume)?;
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        if names.door().is_held() {
+            return Err(ManagerStatus::Busy);
+        }
+        names.bring_all_home()?;
+        let most = Duration::from_nanos(asked.most_ns).min(MOST);
+        let begun = Instant::now();
+        let held = stand_still(hub, &volume, &names, ticket).and_then(|()| {
+            match names.door().hold_on(ticket, Instant::now() + most) {
+                true => Ok(()),
+                false => Err(ManagerStatus::Busy),
+            }
+        });
+        if let Err(status) = held {
+            let_go(hub, &names, ticket);
+            tracing::warn!(volume = %volume.name(), ?status, "the volume does not stand still");
+            return Err(status);
+        }
+        hub.with(|all, now| {
+            all.release(ticket, now);
+            all.hold(ticket, names.parts(), now + most);
+        });
+        tracing::info!(volume = %volume.name(), took = ?begun.elapsed(), "the volume is held");
+        Ok(HeldVolume { ticket })
+    }
+
+    /// Lets a volume go on.
+    pub(crate) fn release(
+        &self,
+        volumes: &Volumes,
+        hub: &SessionHub,
+        asked: &ReleaseVolumeArguments,
+    ) -> Outcome<()> {
+        let names = volumes.named(&asked.volume)?;
+        match let_go(hub, &names, asked.ticket) {
+            true => Ok(()),
+            false => Err(ManagerStatus::Stale),
+        }
+    }
+}
+
+/// Ends a hold; whether there was one until now.
+fn let_go(hub: &SessionHub, names: &Namespace, ticket: u64) -> bool {
+    let was_held = names.door().release(ticket);
+    hub.with(|all, now| all.release(ticket, now));
+    was_held
+}
+
+/// Returns when nothing changes any more in a volume, which is held then.
+fn stand_still(hub: &SessionHub, volume: &Volume, names: &Namespace, ticket: u64) -> Outcome<()> {
+    if names.has_callbacks() {
+        hub.with(|all, now| all.hold(ticket, names.parts(), now + 2 * PATIENCE));
+        be_quiet(hub, names, ticket)?;
+    }
+    if !names.door().hold(ticket, Instant::now() + 2 * PATIENCE) {
+        return Err(ManagerStatus::Busy);
+    }
+    if !names.door().is_empty(ticket, Instant::now() + PATIENCE) {
+        return Err(ManagerStatus::Busy);
+    }
+    match names.has_callbacks() {
+        // The file manager itself has stored until now.
+        true => be_quiet(hub, names, ticket)?,
+        false if !volume.revoke_all() => return Err(ManagerStatus::Unavailable),
+        false => {}
+    }
+    names.bring_all_home()
+}
+
+/// Returns when nobody stores any more.
+fn be_quiet(hub: &SessionHub, names: &Namespace, ticket: u64) -> Outcome<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match hub.turn(deadline, |all, _| Ok(all.quiet(ticket))) {
+            Ok(Turn::Done(())) => return Ok(()),
+            Ok(Turn::Work(work)) => perform(hub, names, work)?,
+            Ok(Turn::Wait) | Err(_) => return Err(ManagerStatus::Busy),
+        }
+    }
+}
