@@ -399,7 +399,7 @@ fn a_volume_with_callbacks_is_not_held_in_the_middle_of_a_store() {
     };
     let (one, other) = (make("one"), make("other"));
     let asked =
-        |file| GetwcapArguments { file, client: number, least_end: 9, best_end: 9, cut_to: None };
+        |file| GetwcapArguments { file, client: number, least_end: 9, best_end: 9, cut: None };
     let storing = client.get_write_capability(&Caller::ROOT, &asked(one)).unwrap();
     std::thread::scope(|scope| {
         let holding = scope.spawn(|| administrator.hold_volume(&name("shared"), MOMENT));
