@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use nasd_bulk_service::client::Way;
-use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
+use nasd_client::{
+    ClientError, ConnectOptions, DriveClient, ManagerClient, Network, RetryPolicy, TcpNetwork,
+};
 use nasd_protocol::Region;
 use nasd_protocol::manager::{GetcapArguments, GetwcapArguments, ReturncapArguments};
 use nasd_transport::ClientTls;
@@ -35,8 +37,8 @@ use crate::wire::{
 pub struct ClerkOptions {
     /// The file manager, `HOST:PORT`.
     pub manager: String,
-    /// This host's or user's certificate, and the cell's authority.
-    pub tls: ClientTls,
+    /// This host's or user's certificate, and the cell's authority; without them, whoever is there is believed to be the file manager.
+    pub tls: Option<ClientTls>,
     /// The volume's name.
     pub volume: Name,
     /// Who asks for the volume.
@@ -49,6 +51,8 @@ pub struct ClerkOptions {
     pub route: Route,
     /// Limits and times.
     pub settings: Settings,
+    /// By which drives are reached, and a file manager without TLS.
+    pub network: Arc<dyn Network>,
 }
 
 impl ClerkOptions {
@@ -60,14 +64,39 @@ impl ClerkOptions {
         caller: Arc<Caller>,
     ) -> Self {
         ClerkOptions {
+            tls: Some(tls),
+            ..ClerkOptions::over(TcpNetwork::shared(), manager, volume, caller)
+        }
+    }
+
+    /// The same without TLS, by some network: for tests and for networks without strangers.
+    pub fn over(
+        network: Arc<dyn Network>,
+        manager: impl Into<String>,
+        volume: Name,
+        caller: Arc<Caller>,
+    ) -> Self {
+        ClerkOptions {
             manager: manager.into(),
-            tls,
+            tls: None,
             volume,
             caller,
             connect_deadline: Duration::from_secs(15),
             connections_per_drive: 2,
             route: Route::default(),
             settings: Settings::default(),
+            network,
+        }
+    }
+
+    /// The file manager, by connections as `connect` says.
+    fn manager(&self, connect: &ConnectOptions) -> ManagerClient {
+        match &self.tls {
+            Some(tls) => ManagerClient::tls(&self.manager, tls.clone(), connect),
+            None => {
+                let connector = self.network.connector(&self.manager, &connect.transport);
+                ManagerClient::over(connector, self.network.host(), connect)
+            }
         }
     }
 }
@@ -83,9 +112,10 @@ impl Clerk {
         let connect = ConnectOptions {
             connections: options.connections_per_drive,
             retry: RetryPolicy { deadline: options.settings.deadline, ..RetryPolicy::default() },
+            network: Arc::clone(&options.network),
             ..ConnectOptions::default()
         };
-        let client = ManagerClient::tls(&options.manager, options.tls.clone(), &connect);
+        let client = options.manager(&connect);
         let first = client.with_retry(RetryPolicy::within(options.connect_deadline));
         let volume = first.volume(&options.caller, options.volume.as_bytes())?;
         if volume.personality == Personality::Afs && options.route == Route::Manager {
@@ -96,9 +126,7 @@ impl Clerk {
             Route::Direct => Arc::new(RemoteDrives::new(connect, names.client())),
             Route::Manager => {
                 // Connections of their own: names don't wait behind data.
-                let tls = options.tls.clone();
-                let way = ManagerClient::tls(&options.manager, tls, &connect);
-                Arc::new(ForwardedDrives::new(way))
+                Arc::new(ForwardedDrives::new(options.manager(&connect)))
             }
         };
         let cell = Cell {
@@ -123,7 +151,7 @@ impl RemoteSessions {
         let connect = || {
             let retry = RetryPolicy::none();
             let connect = ConnectOptions { connections: 1, retry, ..ConnectOptions::default() };
-            ManagerClient::tls(&options.manager, options.tls.clone(), &connect)
+            options.manager(&connect)
         };
         let caller = Arc::clone(&options.caller);
         RemoteSessions { client: connect(), waiting: connect(), caller }

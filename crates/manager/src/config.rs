@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nasd_client::{Network, TcpNetwork};
 use nasd_protocol::limits::{MAX_ADDRESS_BYTES, MAX_DRIVES};
 use nasd_protocol::manager::Name;
 use nasd_types::{CellId, DriveId, PartitionId, Personality, Protection};
@@ -71,6 +72,8 @@ pub struct ManagerConfig {
     pub table: Option<Arc<dyn VolumeTable>>,
     /// Times of clients' sessions.
     pub sessions: SessionTimes,
+    /// By which drives are reached.
+    pub network: Arc<dyn Network>,
 }
 
 /// A further volume of the cell. What is not said here is as for the first one.
@@ -178,6 +181,7 @@ impl ManagerConfig {
             rotation_interval: Some(ROTATION_INTERVAL),
             table: None,
             sessions: SessionTimes::default(),
+            network: TcpNetwork::shared(),
         }
     }
 

@@ -53,5 +53,5 @@ pub use caller::Caller;
 pub use config::{ConfigError, DriveConfig, ManagerConfig, TableError, VolumeConfig, VolumeTable};
 pub use forward::{ForwardedData, Lent};
 pub use namespace::{Namespace, NamespaceOptions, Outcome, RootOptions, StartError};
-pub use server::{ManagerServer, ServerError};
+pub use server::{Chores, ManagerServer, ServerError};
 pub use service::ManagerService;

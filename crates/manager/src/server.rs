@@ -51,16 +51,29 @@ const COUNT_PAUSE: Duration = Duration::from_millis(100);
 /// How often is looked whether objects should be made ahead.
 const AHEAD_PAUSE: Duration = Duration::from_millis(20);
 
+/// What a manager does by itself, in threads of its own: it looks for sessions that have ended, makes journals durable, and so on. Dropping it
+/// ends them, and waits until they have.
+pub struct Chores {
+    sessions: Arc<SessionHub>,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Chores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chores").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
 /// A running manager. Dropping it stops it without grace; nothing is lost by that, since all that
 /// it has answered is in the journal.
 pub struct ManagerServer {
+    /// They end before connections do, whose calls wait for what they do.
+    chores: Chores,
     volumes: Arc<Volumes>,
-    sessions: Arc<SessionHub>,
     service: Arc<ManagerService>,
     server: Server,
     address: SocketAddr,
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for ManagerServer {
@@ -119,41 +132,10 @@ impl ManagerServer {
         let server = Server::start(listener, tls, Arc::clone(&service), options)?;
         service.administration().attend(server.guests());
         let (address, volumes) = (server.address(), Arc::clone(service.volumes()));
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let sessions = Arc::clone(service.sessions());
-        let threads = Vec::new();
-        let mut manager =
-            ManagerServer { volumes, sessions, service, server, address, stop, threads };
-        manager.start_threads(config)?;
+        let chores = Chores::start(&service, config)?;
+        let manager = ManagerServer { chores, volumes, service, server, address };
         tracing::info!(%address, volume = %config.volume, "serving");
         Ok(manager)
-    }
-
-    fn start_threads(&mut self, config: &ManagerConfig) -> io::Result<()> {
-        let service = Arc::clone(&self.service);
-        let pause = config.sessions.lease / CHECKS_A_LEASE;
-        let tend = move || service.tend_sessions();
-        self.threads.push(start_repeating("nasd-sessions", &self.stop, pause, tend)?);
-        let interval = config.housekeeping_interval;
-        let volumes = Arc::clone(&self.volumes);
-        let house = move || volumes.keep_house();
-        self.threads.push(start_repeating("nasd-house", &self.stop, interval, house)?);
-        let volumes = Arc::clone(&self.volumes);
-        let tend = move || volumes.tend_journals();
-        self.threads.push(start_repeating("nasd-journal", &self.stop, JOURNAL_PAUSE, tend)?);
-        let volumes = Arc::clone(&self.volumes);
-        let make = move || volumes.make_ahead();
-        self.threads.push(start_repeating("nasd-ahead", &self.stop, AHEAD_PAUSE, make)?);
-        let volumes = Arc::clone(&self.volumes);
-        let count = move || volumes.count_files();
-        self.threads.push(start_repeating("nasd-count", &self.stop, COUNT_PAUSE, count)?);
-        if config.keeper.is_some() {
-            let pause = config.rotation_interval.map_or(interval, |age| age.min(interval));
-            let volumes = Arc::clone(&self.volumes);
-            let tend = move || volumes.tend_keys();
-            self.threads.push(start_repeating("nasd-keys", &self.stop, pause, tend)?);
-        }
-        Ok(())
     }
 
     /// Where it listens.
@@ -182,17 +164,59 @@ impl ManagerServer {
     /// Stops: accepts nothing more, and lets calls that have been received finish within `grace`.
     /// Whether all had finished.
     pub fn shut_down(mut self, grace: Duration) -> bool {
-        self.sessions.close();
+        self.service.sessions().close();
         let finished = self.server.shut_down(grace);
-        self.stop_threads();
+        self.chores.end();
         // The next manager has less to do, and waits for nobody who has said goodbye; what can't be done now is
         // left to it.
         self.service.tend_sessions();
         self.volumes.settle();
         finished
     }
+}
 
-    fn stop_threads(&mut self) {
+impl Chores {
+    /// Begins them.
+    ///
+    /// # Errors
+    /// If there is no thread for one.
+    pub fn start(service: &Arc<ManagerService>, config: &ManagerConfig) -> io::Result<Chores> {
+        let volumes = service.volumes();
+        let sessions = Arc::clone(service.sessions());
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let mut chores = Chores { sessions, stop, threads: Vec::new() };
+        let own = Arc::clone(service);
+        let pause = config.sessions.lease / CHECKS_A_LEASE;
+        chores.begin("nasd-sessions", pause, move || own.tend_sessions())?;
+        let interval = config.housekeeping_interval;
+        let own = Arc::clone(volumes);
+        chores.begin("nasd-house", interval, move || own.keep_house())?;
+        let own = Arc::clone(volumes);
+        chores.begin("nasd-journal", JOURNAL_PAUSE, move || own.tend_journals())?;
+        let own = Arc::clone(volumes);
+        chores.begin("nasd-ahead", AHEAD_PAUSE, move || own.make_ahead())?;
+        let own = Arc::clone(volumes);
+        chores.begin("nasd-count", COUNT_PAUSE, move || own.count_files())?;
+        if config.keeper.is_some() {
+            let pause = config.rotation_interval.map_or(interval, |age| age.min(interval));
+            let own = Arc::clone(volumes);
+            chores.begin("nasd-keys", pause, move || own.tend_keys())?;
+        }
+        Ok(chores)
+    }
+
+    /// Does something again and again, with pauses.
+    fn begin(
+        &mut self,
+        name: &str,
+        pause: Duration,
+        work: impl Fn() + Send + 'static,
+    ) -> io::Result<()> {
+        self.threads.push(start_repeating(name, &self.stop, pause, work)?);
+        Ok(())
+    }
+
+    fn end(&mut self) {
         self.sessions.close();
         let (stopping, changed) = &*self.stop;
         *stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -205,9 +229,9 @@ impl ManagerServer {
     }
 }
 
-impl Drop for ManagerServer {
+impl Drop for Chores {
     fn drop(&mut self) {
-        self.stop_threads();
+        self.end();
     }
 }
 

@@ -291,3 +291,30 @@ fn versions_that_a_new_manager_tells_stay_with_what_was_written_before_them() {
     assert_eq!(after.object_version(file), told);
     assert_eq!(drives.read(file, 0, 100, Wait::Patient).unwrap(), b"half a store");
 }
+
+/// An attempt of a request that comes behind another one of the same request, which was answered.
+#[test]
+fn what_was_answered_is_not_executed_later() {
+    let drives = Arc::new(MemoryDrives::new(1));
+    let namespace = open(drives);
+    let root_of = namespace.root();
+    let asking = |number, oldest| root().asking(Request { client: 9, number, oldest });
+    let remove = |caller: &Caller| namespace.unlink(caller, root_of, b"file");
+    let make = |caller: &Caller| namespace.create(caller, root_of, b"file", 0o600, true);
+    let removal = asking(1, 1);
+    assert_eq!(remove(&removal), Err(ManagerStatus::NotFound));
+    // Somebody else makes it.
+    let file = make(&root()).unwrap().handle;
+    assert_eq!(remove(&removal), Err(ManagerStatus::NotFound));
+    assert_eq!(namespace.lookup(&root(), root_of, b"file").unwrap().handle, file);
+    // Its answer is known to have come, which the journal need not keep.
+    let another = asking(2, 2);
+    assert_eq!(remove(&another), Ok(()));
+    assert_eq!(remove(&another), Ok(()));
+    let file = make(&asking(3, 3)).unwrap().handle;
+    for late in [&removal, &another] {
+        assert_eq!(remove(late), Err(ManagerStatus::Invalid));
+    }
+    assert_eq!(namespace.lookup(&root(), root_of, b"file").unwrap().handle, file);
+    assert_eq!(make(&asking(4, 4)).unwrap_err(), ManagerStatus::Exists);
+}

@@ -14,19 +14,25 @@ use crate::network::{Cables, EPOCH, NodeId, Serving};
 use crate::plan::Sabotage;
 use crate::random::Random;
 use crate::sabotage::{BadCopier, Forgetful};
-use crate::serving::ServedDrive;
+use crate::serving::ServedHere;
 use crate::turns::{Time, lock};
 
 /// Bytes of a device.
 const DEVICE_BYTES: u64 = 24 << 20;
 
 /// Bytes of its cache.
-const CACHE_BYTES: usize = 8 << 20;
+pub const CACHE_BYTES: usize = 8 << 20;
+
+/// Bytes of the cache of one of which only small files are read: to make a cache takes longer than all else that a run does.
+const SMALL_CACHE_BYTES: usize = 1 << 20;
 
 /// The virtual drive's partition.
 pub const PARTITION: PartitionId = PartitionId(1);
 
-/// Its key.
+/// Its partition key.
+pub const PARTITION_KEY: [u8; 32] = [2; 32];
+
+/// Its working key.
 pub const WORKING_KEY: [u8; 32] = [3; 32];
 
 /// A device that is formatted for a drive, with these partitions.
@@ -48,18 +54,18 @@ fn formatted(drive: DriveId, partitions: Vec<PartitionFormat>) -> Image {
 }
 
 /// The same, made once for all runs.
-pub fn image_of(drive: DriveId, is_virtual: bool) -> Image {
+pub fn image_of(drive: DriveId, has_partition: bool) -> Image {
     static KNOWN: Mutex<BTreeMap<(u64, bool), Image>> = Mutex::new(BTreeMap::new());
     let mut known = lock(&KNOWN);
-    let image = known.entry((drive.0, is_virtual)).or_insert_with(|| {
+    let image = known.entry((drive.0, has_partition)).or_insert_with(|| {
         let partition = PartitionFormat {
             id: PARTITION,
             quota_bytes: u64::MAX,
-            partition_key: StoredKey::new([2; 32]),
+            partition_key: StoredKey::new(PARTITION_KEY),
             working_key: StoredKey::new(WORKING_KEY),
             key_epoch: 1,
         };
-        formatted(drive, if is_virtual { vec![partition] } else { Vec::new() })
+        formatted(drive, if has_partition { vec![partition] } else { Vec::new() })
     });
     image.clone()
 }
@@ -72,11 +78,11 @@ fn drive_key(drive: DriveId) -> [u8; 32] {
 pub fn open(
     time: &Arc<Time>,
     device: &Arc<FaultyDevice>,
-    skew: u64,
+    (skew, cache_bytes): (u64, usize),
     mut random: Random,
 ) -> Result<Drive, String> {
     let options = OpenOptions {
-        cache_bytes: CACHE_BYTES,
+        cache_bytes,
         metadata_cache_bytes: 1 << 20,
         buffer_patience: Duration::from_millis(1),
     };
@@ -103,6 +109,7 @@ pub struct ComponentDrive {
     pub node: NodeId,
     cables: Arc<Cables>,
     skew: u64,
+    cache_bytes: usize,
     sabotage: Sabotage,
     inner: Mutex<Inner>,
 }
@@ -120,15 +127,48 @@ impl ComponentDrive {
     pub fn new(
         cables: &Arc<Cables>,
         drive: DriveId,
+        faults: (u64, Sabotage),
+        random: Random,
+    ) -> ComponentDrive {
+        ComponentDrive::over((image_of(drive, false), CACHE_BYTES), cables, drive, faults, random)
+    }
+
+    /// The same, with a partition that a file manager may use.
+    pub fn with_partition(
+        cables: &Arc<Cables>,
+        drive: DriveId,
+        faults: (u64, Sabotage),
+        random: Random,
+    ) -> ComponentDrive {
+        ComponentDrive::over(
+            (image_of(drive, true), SMALL_CACHE_BYTES),
+            cables,
+            drive,
+            faults,
+            random,
+        )
+    }
+
+    fn over(
+        (at_start, cache_bytes): (Image, usize),
+        cables: &Arc<Cables>,
+        drive: DriveId,
         (skew, sabotage): (u64, Sabotage),
         random: Random,
     ) -> ComponentDrive {
-        let at_start = image_of(drive, false);
         let device = Arc::new(FaultyDevice::over(at_start.clone(), FaultPlan::default()));
         let inner = Inner { device, at_start, running: None, random };
         let node = cables.node();
         let cables = Arc::clone(cables);
-        let made = ComponentDrive { drive, node, cables, skew, sabotage, inner: Mutex::new(inner) };
+        let made = ComponentDrive {
+            drive,
+            node,
+            cables,
+            skew,
+            cache_bytes,
+            sabotage,
+            inner: Mutex::new(inner),
+        };
         made.start();
         made
     }
@@ -163,14 +203,14 @@ impl ComponentDrive {
             return;
         }
         let random = inner.random.fork();
-        match open(&self.cables.time, &inner.device, self.skew, random) {
+        match open(&self.cables.time, &inner.device, (self.skew, self.cache_bytes), random) {
             Ok(drive) => {
                 let drive = Arc::new(drive);
                 inner.running = Some(Arc::clone(&drive));
                 let served = match self.sabotage {
                     Sabotage::ForgetsWrites => Forgetful::serving(drive),
                     Sabotage::MakesEmptyCopies => BadCopier::serving(drive),
-                    _ => ServedDrive::serving(drive),
+                    _ => ServedHere::serving(drive),
                 };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));
             }

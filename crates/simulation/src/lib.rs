@@ -2,8 +2,11 @@
 //! the clerk's striped code, and a network and a time that are simulated; faults of all of them; and a checker that
 //! shares no code with what it checks.
 //!
+//! In [`afs`] there is the same of a volume that clients cache.
+//!
 //! [`run`] runs one seed. The same seed does the same, in whatever process.
 
+pub mod afs;
 mod checker;
 mod client;
 mod director;
@@ -18,6 +21,7 @@ mod random;
 mod run;
 mod sabotage;
 mod serving;
+mod threads;
 mod turns;
 #[cfg(test)]
 mod written;

@@ -16,10 +16,10 @@ use nasd_stripe::{
 use nasd_transport::ClientOptions;
 use nasd_types::{DriveId, Protection};
 
-use crate::drives::{ComponentDrive, PARTITION, image_of, open};
+use crate::drives::{CACHE_BYTES, ComponentDrive, PARTITION, image_of, open};
 use crate::network::{Cables, NodeId, Serving, SimulatedNetwork};
 use crate::random::Random;
-use crate::serving::ServedDrive;
+use crate::serving::ServedHere;
 use crate::turns::{ProcessId, Time, lock};
 
 /// The number of the virtual drive.
@@ -188,7 +188,7 @@ impl StripingManager {
         let host = self.cables.host(self.node, process, 0);
         let drives = known(&inner.drives);
         let (random, own) = (inner.random.draw(), inner.random.fork());
-        let drive = open(self.time(), &inner.device, 0, own)?;
+        let drive = open(self.time(), &inner.device, (0, CACHE_BYTES), own)?;
         let arrangement = inner.arrangement.clone();
         drop(inner);
         let transport =
@@ -228,7 +228,7 @@ impl StripingManager {
         running.virtual_drive.set_arrangement(inner.arrangement.clone());
         inner.running = Some(running);
         drop(inner);
-        let served = ServedDrive::serving(drive);
+        let served = ServedHere::serving(drive);
         self.cables.set_serving(self.node, Serving::InTasks(process, served));
         Ok(())
     }

@@ -80,6 +80,8 @@ struct Inner {
     calls: BTreeMap<u64, Pending>,
     numbers: u64,
     weather: Weather,
+    /// Requests from there and to there don't come twice, nor any more over connections that were given up.
+    orderly: BTreeSet<NodeId>,
     random: Random,
 }
 
@@ -134,6 +136,7 @@ impl Cables {
             calls: BTreeMap::new(),
             numbers: 0,
             weather: Weather::default(),
+            orderly: BTreeSet::new(),
             random,
         };
         Arc::new(Cables { time: Arc::clone(time), inner: Mutex::new(inner) })
@@ -150,6 +153,11 @@ impl Cables {
     /// From now on messages fare so.
     pub fn set_weather(&self, weather: Weather) {
         lock(&self.inner).weather = weather;
+    }
+
+    /// Requests of a node and to it come once, and not after their connection was given up.
+    pub fn set_orderly(&self, node: NodeId) {
+        lock(&self.inner).orderly.insert(node);
     }
 
     /// From now on a node answers so. Connections to what it was before break: at once, unless its host is gone too.
@@ -255,7 +263,7 @@ impl Cables {
         let weather = inner.weather;
         let wait = inner.wait() + inner.nodes[line.to.0].delay / 2;
         let is_lost = inner.random.one_in(weather.lost_requests);
-        let again = inner.random.one_in(weather.twice);
+        let again = inner.random.one_in(weather.twice) && !inner.is_orderly(line);
         let later = inner.random.between(Duration::ZERO, LATEST);
         drop(inner);
         if is_lost {
@@ -281,7 +289,12 @@ impl Cables {
         let node = &inner.nodes[line.to.0];
         let is_same = node.incarnation == line.incarnation;
         let serving = node.serving.clone();
+        let is_orderly = inner.is_orderly(line);
+        let is_given_up = is_orderly && !line.is_open.load(Ordering::Relaxed);
         drop(inner);
+        if is_given_up {
+            return;
+        }
         self.time.note(line.to.0 as u64);
         match serving {
             // The host knows nothing of such a connection.
@@ -401,6 +414,10 @@ impl Cables {
 }
 
 impl Inner {
+    fn is_orderly(&self, line: &Line) -> bool {
+        self.orderly.contains(&line.from) || self.orderly.contains(&line.to)
+    }
+
     /// How long a message takes when all is well.
     fn latency(&mut self) -> Duration {
         let most = if self.random.one_in(8) { 3000 } else { 200 };
@@ -479,8 +496,9 @@ impl Host for SimulatedHost {
         lock(&self.random).draw()
     }
 
+    /// Threads wait for each other as they do elsewhere.
     fn takes_turns(&self) -> bool {
-        true
+        !self.cables.time.has_threads()
     }
 }
 

@@ -8,7 +8,7 @@ use nasd_store::WriteData;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId};
 
 use crate::checker::REACH;
-use crate::serving::{Answered, Request, Served, ServedDrive};
+use crate::serving::{Answered, Request, Served, ServedHere};
 
 /// One write of so many is not done.
 const ONE_OF: u64 = 4;
@@ -23,7 +23,7 @@ pub struct Forgetful {
 impl Forgetful {
     /// Serves a drive so.
     pub fn serving(drive: Arc<Drive>) -> Arc<dyn Served> {
-        let served = ServedDrive::serving(Arc::clone(&drive));
+        let served = ServedHere::serving(Arc::clone(&drive));
         Arc::new(Forgetful { drive, served, writes: AtomicU64::new(0) })
     }
 }
@@ -58,7 +58,7 @@ pub struct BadCopier {
 impl BadCopier {
     /// Serves a drive so.
     pub fn serving(drive: Arc<Drive>) -> Arc<dyn Served> {
-        let served = ServedDrive::serving(Arc::clone(&drive));
+        let served = ServedHere::serving(Arc::clone(&drive));
         Arc::new(BadCopier { drive, served })
     }
 

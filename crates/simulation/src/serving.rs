@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use nasd_drive::Drive;
 use nasd_protocol::drive::{Procedure, SetattrArguments, WriteArguments};
 use nasd_transport::{
     Answer, Arriving, Attempt, Call, CallHead, Identity, OpaqueAuth, OutgoingCall, Payload, Peer,
@@ -72,6 +71,18 @@ impl Request {
         Some((partition, object))
     }
 
+    /// Its arguments, if it calls that procedure.
+    pub fn arguments_of<T: XdrDecode>(&self, procedure: u32) -> Option<T> {
+        let is_of = self.procedure == procedure;
+        is_of.then(|| nasd_xdr::from_bytes(&self.body).ok()).flatten()
+    }
+
+    /// The same call with other arguments.
+    #[must_use]
+    pub fn with_arguments(&self, body: Vec<u8>) -> Request {
+        Request { body, ..self.clone() }
+    }
+
     /// Which procedure is called, for who reads what has happened.
     pub fn procedure(&self) -> String {
         let procedure = match Procedure::try_from(self.procedure) {
@@ -106,24 +117,24 @@ impl Request {
     }
 }
 
-/// A drive, over a connection that is trusted.
-pub struct ServedDrive {
-    drive: Arc<Drive>,
+/// A service as the transport serves it: a drive, or a file manager, over a connection that is trusted.
+pub struct ServedHere<S> {
+    service: Arc<S>,
     standing: Standing,
 }
 
-impl ServedDrive {
-    /// Serves a drive.
-    pub fn serving(drive: Arc<Drive>) -> Arc<dyn Served> {
-        Arc::new(ServedDrive { drive, standing: Standing::of_no_connection() })
+impl<S: Service> ServedHere<S> {
+    /// Serves it.
+    pub fn serving(service: Arc<S>) -> Arc<dyn Served> {
+        Arc::new(ServedHere { service, standing: Standing::of_no_connection() })
     }
 }
 
-impl Served for ServedDrive {
+impl<S: Service> Served for ServedHere<S> {
     /// As the transport would.
     fn serve(&self, request: &Request) -> Option<Answered> {
         let (credential, verifier) = (&request.credential, &request.verifier);
-        let drive = &*self.drive;
+        let service = &*self.service;
         let head = CallHead {
             xid: 1,
             program: request.program,
@@ -136,7 +147,7 @@ impl Served for ServedDrive {
         let peer = Peer { address, identity: Identity::Plain };
         let body = &request.body[..];
         let arriving = Arriving { head: &head, arguments: body, complete: true, peer: &peer };
-        let (arguments, payload) = match drive.receive(&arriving) {
+        let (arguments, payload) = match service.receive(&arriving) {
             Receive::Whole | Receive::More { .. } | Receive::Discard { head_bytes: 0 } => {
                 (body, None)
             }
@@ -159,11 +170,11 @@ impl Served for ServedDrive {
         let (standing, presence) = (&self.standing, Presence::ALWAYS);
         let call =
             |payload| Call { head: &head, arguments, payload, peer: &peer, standing, presence };
-        let answer = match drive.attempt(call(payload)) {
+        let answer = match service.attempt(call(payload)) {
             Attempt::Answered(answer) => answer,
-            Attempt::Waits(Waits::Alone, payload) => drive.execute(call(payload)),
+            Attempt::Waits(Waits::Alone, payload) => service.execute(call(payload)),
             Attempt::Waits(Waits::Together, payload) => {
-                let mut together = drive.together();
+                let mut together = service.together();
                 together.begin(0, call(payload));
                 together.answered(1).pop()?.1
             }

@@ -1,6 +1,7 @@
 //! Tasks of which one runs at a time, and the time that passes between.
 //!
-//! Each task has a stack of its own, as what is simulated blocks; all of them run in one thread. A task that waits gives
+//! Each task has a stack of its own, as what is simulated blocks; all of them run in one thread, or each in its own
+//! ([`Time::begin_with_threads`]), of which one runs at a time. A task that waits gives
 //! the turn back, to whoever is next by the queue of events: so what happens, and in which order, depends on nothing
 //! but what was put into the queue. Time is that of the event that happened last.
 
@@ -16,6 +17,9 @@ use std::time::Duration;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use crate::random::Random;
+use crate::threads;
+
 /// No run has so many events, if it ends at all.
 const MOST_EVENTS: u64 = 2_000_000;
 
@@ -29,6 +33,14 @@ pub struct TaskId(usize);
 impl TaskId {
     /// Whoever made the time.
     pub const OUTSIDE: TaskId = TaskId(0);
+
+    pub(crate) const fn number(self) -> usize {
+        self.0
+    }
+
+    pub(crate) const fn of_number(number: usize) -> TaskId {
+        TaskId(number)
+    }
 }
 
 /// Tasks that end together.
@@ -49,11 +61,13 @@ pub struct Time {
     inner: Mutex<Inner>,
     now_ns: AtomicU64,
     thread: ThreadId,
+    /// Each task is a thread ([`threads`]).
+    has_threads: bool,
 }
 
 type Action = Box<dyn FnOnce(&Arc<Time>) + Send>;
 
-type Work = Box<dyn FnOnce() + Send>;
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 enum Event {
     /// A task goes on, unless something else has had it go on before.
@@ -113,9 +127,22 @@ impl Time {
     /// A time in which nothing has happened yet, for this thread, which has no other; its first task is whoever calls.
     /// So many of the last events are kept as text.
     pub fn begin(most_told: usize) -> Arc<Time> {
+        Time::new(most_told, false)
+    }
+
+    /// The same, in which each task is a thread, and each thread that one begins is a task: see [`threads`]. Who has the turn where several may
+    /// go on is drawn.
+    pub fn begin_with_threads(most_told: usize, random: Random) -> Arc<Time> {
+        let time = Time::new(most_told, true);
+        threads::begin(&time, random);
+        time
+    }
+
+    fn new(most_told: usize, has_threads: bool) -> Arc<Time> {
         let inner = Inner { most_told, ..Inner::default() };
         let (inner, now_ns) = (Mutex::new(inner), AtomicU64::new(0));
-        let time = Arc::new(Time { inner, now_ns, thread: std::thread::current().id() });
+        let thread = std::thread::current().id();
+        let time = Arc::new(Time { inner, now_ns, thread, has_threads });
         let outside = time.process();
         debug_assert_eq!(outside, ProcessId::OUTSIDE);
         lock(&time.inner).tasks.push(Task { process: outside, generation: 0, work: None });
@@ -152,12 +179,36 @@ impl Time {
         }
     }
 
+    /// Whether each task is a thread.
+    pub const fn has_threads(&self) -> bool {
+        self.has_threads
+    }
+
     /// Begins a task, which runs when its turn comes.
     pub fn spawn(&self, process: ProcessId, work: impl FnOnce() + Send + 'static) {
+        if self.has_threads {
+            threads::spawn(process, work);
+            return;
+        }
         let mut inner = lock(&self.inner);
         inner.tasks.push(Task { process, generation: 0, work: Some(Box::new(work)) });
         let task = TaskId(inner.tasks.len() - 1);
         inner.push(self.now(), Event::Wake(task, 0));
+    }
+
+    /// A thread is a task from now on, of a process; if nothing is said of that, of the same as the running one.
+    pub(crate) fn adopt(&self, process: Option<ProcessId>) -> TaskId {
+        let mut inner = lock(&self.inner);
+        let process = process.unwrap_or_else(|| inner.tasks[Time::current().0].process);
+        inner.tasks.push(Task { process, generation: 0, work: None });
+        let task = TaskId(inner.tasks.len() - 1);
+        inner.push(self.now(), Event::Wake(task, 0));
+        task
+    }
+
+    /// Whether a task may have a turn yet.
+    pub(crate) fn has_turns(&self, task: TaskId) -> bool {
+        lock(&self.inner).has_turns(task)
     }
 
     /// Has something happen at a time. It must not wait for anything.
@@ -175,12 +226,22 @@ impl Time {
         TaskId(CURRENT.get())
     }
 
+    /// This thread is that task.
+    pub(crate) fn set_current(task: TaskId) {
+        CURRENT.set(task.0);
+    }
+
     /// A task that waits goes on.
     pub fn wake(&self, task: TaskId) {
-        let now = self.now();
+        self.wake_after(task, Duration::ZERO);
+    }
+
+    /// A task that waits now goes on after a time.
+    pub(crate) fn wake_after(&self, task: TaskId, wait: Duration) {
+        let when = self.now() + wait;
         let mut inner = lock(&self.inner);
         let generation = inner.tasks[task.0].generation;
-        inner.push(now, Event::Wake(task, generation));
+        inner.push(when, Event::Wake(task, generation));
     }
 
     /// Waits.
@@ -193,7 +254,7 @@ impl Time {
         let me = Time::current();
         self.go_on_or_end(me);
         let mut inner = lock(&self.inner);
-        if std::thread::panicking() || inner.is_over {
+        if !self.has_threads && (std::thread::panicking() || inner.is_over) {
             return;
         }
         inner.tasks[me.0].generation += 1;
@@ -204,6 +265,7 @@ impl Time {
         }
         drop(inner);
         match me {
+            _ if self.has_threads => threads::pass_on(self, me),
             TaskId::OUTSIDE => self.pass(),
             _ => give_turn_back(),
         }
@@ -212,7 +274,8 @@ impl Time {
 
     /// A task of a process that was killed ends, unless it is about to.
     fn go_on_or_end(&self, me: TaskId) {
-        if std::thread::panicking() || me == TaskId::OUTSIDE {
+        // Threads of a process that was killed never have a turn again.
+        if self.has_threads || std::thread::panicking() || me == TaskId::OUTSIDE {
             return;
         }
         let inner = lock(&self.inner);
@@ -225,17 +288,27 @@ impl Time {
 
     /// Lets happen what is next, until the first task goes on.
     fn pass(self: &Arc<Self>) {
+        while let Some((task, work)) = self.next() {
+            match task {
+                TaskId::OUTSIDE => return,
+                _ => self.turn_of(task, work),
+            }
+        }
+    }
+
+    /// Lets happen what is next, until a task is to go on: which, and what it does if it has not begun. Nothing where the run can't go on.
+    pub(crate) fn next(self: &Arc<Self>) -> Option<(TaskId, Option<Work>)> {
         loop {
             let mut inner = lock(&self.inner);
             let Some(((time, _), event)) = inner.queue.pop_first() else {
                 inner.failure.get_or_insert("nothing will ever happen any more".to_owned());
-                return;
+                return None;
             };
             self.now_ns.store(time, Ordering::Relaxed);
             inner.note(time);
             if inner.numbers > MOST_EVENTS {
                 inner.failure.get_or_insert("there is no end of it".to_owned());
-                return;
+                return None;
             }
             match event {
                 Event::Act(action) => {
@@ -243,18 +316,15 @@ impl Time {
                     action(self);
                 }
                 Event::Wake(task, generation) => {
-                    let known = &mut inner.tasks[task.0];
-                    if known.generation != generation {
+                    let is_late = inner.tasks[task.0].generation != generation;
+                    if is_late || (self.has_threads && !inner.has_turns(task)) {
                         continue;
                     }
+                    let known = &mut inner.tasks[task.0];
                     known.generation += 1;
                     let work = known.work.take();
                     inner.note(task.0 as u64);
-                    drop(inner);
-                    match task {
-                        TaskId::OUTSIDE => return,
-                        _ => self.turn_of(task, work),
-                    }
+                    return Some((task, work));
                 }
             }
         }
@@ -311,7 +381,7 @@ impl Time {
     /// would be the same as another one.
     pub fn expect_own_thread(&self) {
         let current = std::thread::current();
-        if current.id() != self.thread {
+        if !self.has_threads && current.id() != self.thread {
             self.fail(format!("the thread {:?} is no task", current.name()));
         }
     }
@@ -386,6 +456,10 @@ impl Inner {
     fn push(&mut self, when: Duration, event: Event) {
         self.numbers += 1;
         self.queue.insert((when.as_nanos() as u64, self.numbers), event);
+    }
+
+    fn has_turns(&self, task: TaskId) -> bool {
+        self.processes[self.tasks[task.0].process.0]
     }
 
     fn note(&mut self, what: u64) {

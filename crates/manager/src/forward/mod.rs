@@ -115,6 +115,7 @@ impl Forwarder {
         let options = ConnectOptions {
             connections: config.forward_connections,
             retry,
+            network: Arc::clone(&config.network),
             ..ConnectOptions::default()
         };
         let drive = |drive: &crate::config::DriveConfig| {

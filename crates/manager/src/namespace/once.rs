@@ -1,10 +1,12 @@
 //! A request that is sent again, since its answer was lost, is not executed again.
 //!
-//! The outcome of a request goes into the journal with what it has changed. A request that has failed has
-//! changed nothing, and is simply tried again.
+//! The outcome of a request goes into the journal with what it has changed. One that has failed has changed nothing, and the journal does not
+//! know it; but neither may it change anything once the client was told so. When a client asks again since a connection was lost, the attempt
+//! before may still be under way here, and come later: it is answered alike, or not executed at all where the client does not wait for its
+//! answer any more. The next manager need not know: what this one had received ends with it.
 
-use std::collections::HashSet;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus};
 
@@ -12,11 +14,35 @@ use super::{Namespace, Outcome};
 use crate::caller::Caller;
 use crate::journal::step::RequestKey;
 
-/// Requests that are being executed.
+/// So many failures of one client are known.
+const MAX_FAILURES: usize = 1024;
+
+/// Of so many clients.
+const MAX_CLIENTS: usize = 1 << 14;
+
+/// Requests that are being executed, and those that have failed.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    requests: Mutex<HashSet<RequestKey>>,
+    state: Mutex<State>,
     ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requests: HashSet<RequestKey>,
+    clients: HashMap<(u32, u64), Told>,
+    /// How often anybody has asked for anything.
+    asked: u64,
+}
+
+/// What a client was told, and does not have in the journal.
+#[derive(Debug, Default)]
+struct Told {
+    /// It waits for no answer to an earlier request.
+    oldest: u64,
+    failed: BTreeMap<u64, ManagerStatus>,
+    /// When it has asked last.
+    asked: u64,
 }
 
 /// A request that nobody else executes meanwhile.
@@ -25,24 +51,71 @@ struct Turn<'a> {
     request: RequestKey,
 }
 
+impl State {
+    /// A client asks for something, and waits for no answer to what it has asked for before `oldest`.
+    fn asks(&mut self, request: &RequestKey, oldest: u64) {
+        self.asked += 1;
+        let told = self.clients.entry((request.peer, request.client)).or_default();
+        told.asked = self.asked;
+        told.oldest = told.oldest.max(oldest);
+        told.failed = told.failed.split_off(&told.oldest);
+        if self.clients.len() > MAX_CLIENTS {
+            let silent = self.clients.iter().min_by_key(|(_, told)| told.asked);
+            if let Some(client) = silent.map(|(client, _)| *client) {
+                self.clients.remove(&client);
+            }
+        }
+    }
+}
+
 impl Running {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until nobody executes the request.
-    fn turn(&self, request: RequestKey) -> Turn<'_> {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut requests = self
+    fn turn(&self, request: RequestKey, oldest: u64) -> Turn<'_> {
+        let mut state = self.state();
+        state.asks(&request, oldest);
+        let mut state = self
             .ended
-            .wait_while(requests, |requests| requests.contains(&request))
+            .wait_while(state, |state| state.requests.contains(&request))
             .unwrap_or_else(PoisonError::into_inner);
-        requests.insert(request);
+        state.requests.insert(request);
         Turn { running: self, request }
+    }
+}
+
+impl Turn<'_> {
+    /// How the request has failed, if it has; or that nobody waits for its answer any more, who could be told anything else.
+    fn failure(&self) -> Option<ManagerStatus> {
+        let state = self.running.state();
+        let told = state.clients.get(&(self.request.peer, self.request.client))?;
+        match self.request.number < told.oldest {
+            true => Some(ManagerStatus::Invalid),
+            false => told.failed.get(&self.request.number).copied(),
+        }
+    }
+
+    /// The client is told that the request has failed. Where it is to try again, that is another attempt.
+    fn fails(&self, status: ManagerStatus) {
+        if status.is_transient() {
+            return;
+        }
+        let mut state = self.running.state();
+        let client = (self.request.peer, self.request.client);
+        if let Some(told) = state.clients.get_mut(&client) {
+            told.failed.insert(self.request.number, status);
+            if told.failed.len() > MAX_FAILURES {
+                told.failed.pop_first();
+            }
+        }
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut requests = self.running.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        requests.remove(&self.request);
-        drop(requests);
+        self.running.state().requests.remove(&self.request);
         self.running.ended.notify_all();
     }
 }
@@ -60,15 +133,16 @@ impl Namespace {
             return execute();
         }
         let (client, number) = (request.client, request.number);
-        let request = RequestKey { peer: caller.peer, client, number };
-        let _turn = self.running.turn(request);
-        match self.journal.outcome(&request) {
-            Some(handle) => {
-                self.wait_for(self.journal.sequence())?;
-                again(handle)
-            }
-            None => execute(),
+        let key = RequestKey { peer: caller.peer, client, number };
+        let turn = self.running.turn(key, request.oldest);
+        if let Some(handle) = self.journal.outcome(&key) {
+            self.wait_for(self.journal.sequence())?;
+            return again(handle);
         }
+        if let Some(status) = turn.failure() {
+            return Err(status);
+        }
+        execute().inspect_err(|status| turn.fails(*status))
     }
 
     /// The same for what is answered with a file.

@@ -71,6 +71,7 @@ impl RemoteDrives {
         let options = ConnectOptions {
             connections: config.drive_connections,
             retry: RetryPolicy::within(config.patience),
+            network: Arc::clone(&config.network),
             ..ConnectOptions::default()
         };
         let brief = RetryPolicy::within(config.short_patience);
