@@ -31,13 +31,19 @@ pub fn run(open: impl Fn() -> Result<Cell, CellError>, command: AclCommand, json
             let place = Place::of(open, &path)?;
             let subject = subject(&who)?;
             let rights = AclRights::parse(&rights).ok_or_else(|| no_rights(&rights))?;
-            let mut list = match place.list()? {
+            let before = place.list()?;
+            let is_first = before.is_none();
+            let mut list = match before {
                 Some(_) if clear => Acl::default(),
                 Some(list) => list,
-                None => first_list(&place)?,
+                None => first_list(place.owner()?)?,
             };
             list.set(subject, negative, rights)?;
-            place.set(&list)
+            place.set(&list)?;
+            if is_first {
+                tell_of_first(&place)?;
+            }
+            Ok(())
         }
         AclCommand::Remove { path, who: None, .. } => Place::of(open, &path)?.remove(),
         AclCommand::Remove { path, who: Some(who), negative } => {
@@ -183,16 +189,21 @@ impl Place {
 }
 
 /// What a directory begins with that had no list: nobody but its owner may do anything until somebody is let in.
-fn first_list(place: &Place) -> Result<Acl, Box<dyn Error>> {
-    let owner = place.owner()?;
+fn first_list(owner: u32) -> Result<Acl, Box<dyn Error>> {
     let mut list = Acl::default();
     list.set(AclSubject::User(owner), false, AclRights::ALL)?;
+    Ok(list)
+}
+
+/// Says what that means.
+fn tell_of_first(place: &Place) -> Outcome {
+    let owner = AclSubject::User(place.owner()?);
     note!(
         "nasd: {} had no list, and modes decided: from now on only {} may do everything, and whom you let in what you say",
         place.text,
-        spoken(AclSubject::User(owner))
+        spoken(owner)
     );
-    Ok(list)
+    Ok(())
 }
 
 /// Whom a word stands for.
