@@ -20,12 +20,16 @@ const ROWS: usize = 4096;
 /// Most blocks of one share record.
 const SHARE_BLOCKS_MAX: u64 = u32::MAX as u64;
 
+/// What a row's value becomes, from its key, value and new key.
+type CopyRow<'a, const N: usize> =
+    &'a mut dyn FnMut(&[u8; N], &[u8], &[u8; N]) -> Result<Vec<u8>, TreeError>;
+
 /// Puts every row of a partition into the same table under another partition's number, as `copy` makes it from key, value and
 /// new key. How many.
 fn copy_rows<const N: usize>(
     table: &mut Table<'_, &'static [u8; N], &'static [u8]>,
     (source, target): (PartitionId, PartitionId),
-    copy: &mut dyn FnMut(&[u8; N], &[u8], &[u8; N]) -> Result<Vec<u8>, TreeError>,
+    copy: CopyRow<'_, N>,
 ) -> Result<u64, TreeError> {
     let renamed = |key: &[u8; N], partition: PartitionId| {
         let mut key = *key;
