@@ -521,6 +521,40 @@ mod tests {
         }
     }
 
+    /// Somebody wants to read, and some of those whose callbacks end for that say that they know.
+    fn reads(
+        callbacks: &mut Callbacks<u64>,
+        (client, file): (Client, u64),
+        ended: &mut usize,
+        numbers: &mut Numbers,
+    ) -> Result<Vec<FileStep<u64>>, Unknown> {
+        let read = callbacks.may_read(client, file).map(|_| Vec::new());
+        for (other, file) in callbacks.end_some(client) {
+            *ended += 1;
+            if numbers.below(3) > 0 {
+                callbacks.told_change(other, file);
+            }
+        }
+        read
+    }
+
+    /// A drive that was asked answers, or does not.
+    fn answers(
+        callbacks: &mut Callbacks<u64>,
+        drives: &mut Drives,
+        (client, file): (Client, u64),
+        is_told: bool,
+    ) -> Result<Vec<FileStep<u64>>, Unknown> {
+        if !is_told {
+            callbacks.not_found(file);
+            return Ok(Vec::new());
+        }
+        let version = drives.versions.get(&file).copied().unwrap_or_default();
+        drives.take(callbacks.found(file, version));
+        // As who has asked does.
+        callbacks.may_read(client, file).map(|_| Vec::new())
+    }
+
     /// A return, which waits for others where a change or somebody else has made old what they believe.
     fn returns(
         callbacks: &mut Callbacks<u64>,
@@ -588,16 +622,7 @@ mod tests {
             let (client, file) = (numbers.below(CLIENTS), numbers.below(6));
             let version = drives.versions.get(&file).copied().unwrap_or_default();
             let asked = match numbers.below(10) {
-                0 => {
-                    let read = callbacks.may_read(client, file).map(|_| Vec::new());
-                    for (other, file) in callbacks.end_some(client) {
-                        ended += 1;
-                        if numbers.below(3) > 0 {
-                            callbacks.told_change(other, file);
-                        }
-                    }
-                    read
-                }
+                0 => reads(&mut callbacks, (client, file), &mut ended, &mut numbers),
                 1 => callbacks.may_write(client, file),
                 2 => {
                     let version = version.saturating_sub(numbers.below(3));
@@ -626,18 +651,8 @@ mod tests {
                 7 if !drives.asks.is_empty() => {
                     let place = numbers.below(drives.asks.len() as u64) as usize;
                     let file = drives.asks.swap_remove(place);
-                    match numbers.below(4) {
-                        0 => {
-                            callbacks.not_found(file);
-                            Ok(Vec::new())
-                        }
-                        _ => {
-                            let version = drives.versions.get(&file).copied().unwrap_or_default();
-                            drives.take(callbacks.found(file, version));
-                            // As who has asked does.
-                            callbacks.may_read(client, file).map(|_| Vec::new())
-                        }
-                    }
+                    let is_told = numbers.below(4) > 0;
+                    answers(&mut callbacks, &mut drives, (client, file), is_told)
                 }
                 _ if !drives.advances.is_empty() => {
                     let place = numbers.below(drives.advances.len() as u64) as usize;
