@@ -98,7 +98,7 @@ fn each_damage_has_its_error() {
     assert!(header(parse(&|bytes| bytes[22] = 3)), "number of entries");
     assert!(bad_entry(parse(&|bytes| bytes[32] = 0xff)), "offset of the first entry");
     assert!(header(parse(&|bytes| bytes[32..34].copy_from_slice(&[0xd1, 0x0f]))), "overlap");
-    assert!(bad_entry(parse(&|bytes| bytes[4049 + 20] = 8)), "type");
+    assert!(bad_entry(parse(&|bytes| bytes[4049 + 20] = 9)), "type");
     assert!(bad_entry(parse(&|bytes| bytes[4049 + 21] = 200)), "name length");
     assert!(bad_entry(parse(&|bytes| bytes[4095] = b'/')), "slash");
     assert!(bad_entry(parse(&|bytes| bytes[4095] = 0)), "NUL");

@@ -81,7 +81,7 @@ fn sessions(
         if drive.stripe.is_some() {
             return Err(format!(
                 "the files of {source} are striped, and striped volumes can't be copied at one moment: copy the \
-                 files (`nasd cp -r {source}:/ …`), or keep them in a volume that is made by `nasd volume create \
+                 files (`nasd cp -r {source}:/ DIRECTORY`), or keep them in a volume that is made by `nasd volume create \
                  NAME --stripe none`"
             )
             .into());
