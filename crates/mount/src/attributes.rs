@@ -93,14 +93,14 @@ impl From<SetAttributes> for Changes {
 }
 
 impl Changes {
-    /// The open file that is cut to nothing, and nothing else.
-    pub(crate) fn empties(self) -> Option<u64> {
+    /// Whether a file is cut to nothing, and nothing else.
+    pub(crate) fn empties(self) -> bool {
         let is_else = self.mode.is_some()
             || self.uid.is_some()
             || self.gid.is_some()
             || self.access_time.is_some()
             || matches!(self.modify_time, Some(SetTime::At(_)));
-        self.opened.filter(|_| self.size == Some(0) && !is_else)
+        self.size == Some(0) && !is_else
     }
 
     /// In the clerk's words; nothing, if there is nothing that it could change.

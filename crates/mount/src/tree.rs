@@ -317,7 +317,7 @@ impl Tree {
         ino: u64,
         changes: Changes,
     ) -> Result<Attributes, Errno> {
-        if let Some(attributes) = self.empty(ino, changes)? {
+        if let Some(attributes) = self.empty(who, ino, changes)? {
             return Ok(self.present(ino, &attributes));
         }
         let Some(changes) = changes.to_clerk() else {
@@ -335,9 +335,22 @@ impl Tree {
         Ok(self.present(ino, &changed.map_err(|error| errno(&error))?))
     }
 
-    /// Cuts an open file to nothing, where others need not see that before they see what is written then.
-    fn empty(&self, ino: u64, changes: Changes) -> Result<Option<FileAttributes>, Errno> {
-        let file = changes.empties().and_then(|opened| self.files.get(opened));
+    /// Cuts an open file to nothing, where others need not see that before they see what is written then. Where it is opened to be cut (`O_TRUNC`)
+    /// the kernel does not say by which opening: it asks for that first.
+    fn empty(&self, who: Who, ino: u64, changes: Changes) -> Result<Option<FileAttributes>, Errno> {
+        if !changes.empties() || !self.clerk.has_callbacks() {
+            return Ok(None);
+        }
+        let file = match changes.opened {
+            Some(opened) => self.files.get(opened),
+            None => {
+                let all = self.files.all().into_iter().map(|(_, file)| file);
+                let of_caller = |file: &Arc<OpenedFile>| {
+                    file.ino == ino && file.open.mode().write && file.caller.uid == who.uid
+                };
+                all.filter(of_caller).max_by_key(|file| file.since)
+            }
+        };
         match file.filter(|file| file.ino == ino && file.open.mode().write) {
             Some(file) => file.open.empty().map_err(|error| errno(&error)),
             None => Ok(None),
