@@ -712,8 +712,9 @@ fn a_partition_is_copied_with_all_that_it_has_and_no_keys() {
     assert!(by.0.by(Signer::drive(), Procedure::Read, &read).data == [7; 300_000]);
     // What is written to the one is not in the other, also after a restart.
     drive.write(name, 0, &[8; 5000]);
-    stop(drive);
-    let drive = TestDrive::on(device, DriveOptions::default(), START + SECOND);
+    let at = drive.now().0 + 5 * SECOND;
+    let drive = restart(drive, &device, true, at);
+    drive.advance(2 * SECOND);
     let read = |name| {
         let read = ReadArguments::single(name, 0, 300_000);
         drive.by(Signer::drive(), Procedure::Read, &read).data

@@ -538,10 +538,14 @@ fn set_list(file: FileHandle, which: &[u8]) -> SetxattrArguments {
 }
 
 /// A list as AFS has it.
-fn set_rules(directory: FileHandle) -> SetxattrArguments {
+fn set_rules(directory: FileHandle) -> Vec<u8> {
     let (name, flags) = (Name::new(AFS_ACL).unwrap(), XattrFlags::NONE);
     let value = b"anyuser rl\nuser:5 rlidwka\n-group:4 w\n".to_vec();
-    SetxattrArguments { file: directory, name, flags, value }
+    sample(
+        Procedure::Setxattr,
+        SOMEBODY,
+        &SetxattrArguments { file: directory, name, flags, value },
+    )
 }
 
 fn accessed(files: &[FileHandle]) -> AccessedArguments {
@@ -603,8 +607,6 @@ fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
         sample(Procedure::Setxattr, SOMEBODY, &set_attribute(open, 2000)),
         sample(Procedure::Setxattr, SOMEBODY, &set_list(open, DEFAULT_ACL)),
         sample(Procedure::Setxattr, SOMEBODY, &set_list(file, ACCESS_ACL)),
-        sample(Procedure::Setxattr, SOMEBODY, &set_rules(open)),
-        sample(Procedure::Setxattr, SOMEBODY, &set_rules(file)),
         sample(Procedure::Getxattr, SOMEBODY, &attribute(file)),
         sample(Procedure::Getxattr, SOMEBODY, &attribute(open)),
         sample(Procedure::Listxattr, SOMEBODY, &file),
@@ -627,6 +629,10 @@ fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
         sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
         sample(Procedure::Member, HOST, &member()),
     ]);
+    if personality == Personality::Afs {
+        // From then on it says who may do something there.
+        samples.push(set_rules(open));
+    }
     samples
 }
 
@@ -751,6 +757,7 @@ fn refused(files: &Files) -> Vec<Vec<u8>> {
         sealed: false,
     };
     vec![
+        set_rules(files.file),
         sample(Procedure::Getattr, HOST, &first),
         sample(Procedure::Setattr, SOMEBODY, &SetFileArguments { file: closed, changes: mode }),
         sample(Procedure::Mint, SOMEBODY, &mint),

@@ -120,6 +120,13 @@ impl Histories {
         self.objects.retain(|name, _| name.partition != partition);
     }
 
+    /// A partition was to be copied, and nobody knows whether it was: it is left alone.
+    pub fn doubt_partition(&mut self, partition: PartitionId) {
+        self.doomed.insert(partition);
+        let its = self.objects.iter_mut().filter(|(name, _)| name.partition == partition);
+        its.for_each(|(_, states)| states.insert(0, None));
+    }
+
     /// Where the live store may be: at the newest states only, unless something failed.
     pub fn newest(&self) -> Histories {
         let mut newest = self.clone();

@@ -441,9 +441,16 @@ impl World {
             histories.partitions.insert(target, vec![None, Some((u64::MAX, None))]);
         }
         let made = store.copy_partition(source, target);
-        if self.allowed(made)?.is_none() {
-            self.histories().drop_partition(target);
-            return Ok(());
+        match self.allowed(made) {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                self.histories().drop_partition(target);
+                return Ok(());
+            }
+            Err(failed) => {
+                self.histories().doubt_partition(target);
+                return Err(failed);
+            }
         }
         let mut histories = self.histories();
         histories.partitions.insert(target, vec![Some((u64::MAX, None))]);
@@ -530,7 +537,12 @@ impl World {
     pub fn end_removals(&mut self, store: &Store) {
         super::finish_removals(store);
         if store.read_only().is_none() {
-            self.histories().doomed.clear();
+            let mut histories = self.histories();
+            let is_doubted = |id: &PartitionId| {
+                histories.partitions.get(id).is_some_and(|states| states.contains(&None))
+            };
+            let doubted = histories.doomed.iter().copied().filter(is_doubted).collect();
+            histories.doomed = doubted;
         }
     }
 
