@@ -629,10 +629,8 @@ fn samples(files: &Files, personality: Personality) -> Vec<Vec<u8>> {
         sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
         sample(Procedure::Member, HOST, &member()),
     ]);
-    if personality == Personality::Afs {
-        // From then on it says who may do something there.
-        samples.push(set_rules(open));
-    }
+    // From then on it says who may do something there.
+    samples.extend((personality == Personality::Afs).then(|| set_rules(open)));
     samples
 }
 
