@@ -405,7 +405,8 @@ impl Core {
     /// before it is used.
     fn may_renew(&self, renewals: u32, deadline: Instant) -> bool {
         match self.promises() {
-            Some(_) => Instant::now() < deadline,
+            // Who has waited long for a drive that was away need not hear that his capability has become old meanwhile.
+            Some(_) => renewals < MAX_RENEWALS || Instant::now() < deadline,
             None => renewals < MAX_RENEWALS,
         }
     }

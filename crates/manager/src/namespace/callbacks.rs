@@ -167,10 +167,25 @@ impl Namespace {
             permission::require_to_look(&record, caller)?;
             (self.file(caller, file, &record, &attributes)?, record.is_directory())
         };
-        if contents && is_directory && !self.journal.slots(file).is_empty() {
-            self.bring_home()?;
+        if contents && is_directory {
+            self.bring_names_home(file)?;
         }
         self.answered(Ok(Look::Now(Box::new(looked))), &[file])
+    }
+
+    /// Sees to it that the object of a directory has the names that the directory has now.
+    fn bring_names_home(&self, directory: FileHandle) -> Outcome<()> {
+        let before = self.journal.slots(directory);
+        if before.is_empty() {
+            return Ok(());
+        }
+        self.bring_home()?;
+        // What a drive that is away lacks stays in the journal, and who reads there when it is back must not take what it has for all.
+        let left = self.journal.slots(directory);
+        match before.iter().any(|(place, name)| left.get(place) == Some(name)) {
+            true => Err(ManagerStatus::Unavailable),
+            false => Ok(()),
+        }
     }
 
     /// A file that the caller may store, with a capability for that.
