@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nasd_manager::namespace::Look;
 use nasd_manager::objects::memory::MemoryDrives;
 use nasd_manager::objects::{ObjectError, ObjectStore, Wait};
 use nasd_manager::{Caller, Namespace, NamespaceOptions};
@@ -317,4 +318,32 @@ fn what_was_answered_is_not_executed_later() {
     }
     assert_eq!(namespace.lookup(&root(), root_of, b"file").unwrap().handle, file);
     assert_eq!(make(&asking(4, 4)).unwrap_err(), ManagerStatus::Exists);
+}
+
+/// Names that were made while a drive was away are in the journal alone: who reads the directory's object when it is back lacks them.
+#[test]
+fn nobody_is_sent_to_a_directorys_object_that_lacks_names() {
+    let drives = Arc::new(MemoryDrives::new(2));
+    let afs = NamespaceOptions { personality: Personality::Afs, ..options(&drives.drives()) };
+    let names = Namespace::open(drives.clone(), afs).unwrap();
+    let home = names.root().drive;
+    let directory = (0..8)
+        .map(|number| {
+            let name = format!("directory{number}");
+            names.mkdir(&root(), names.root(), name.as_bytes(), 0o755).unwrap().handle
+        })
+        .find(|made| made.drive != home)
+        .unwrap();
+    names.keep_house();
+    let (version, _) = names.object_version(directory).unwrap();
+    let look = |contents| names.look_under(&root(), directory, version, contents);
+    names.create(&root(), directory, b"file", 0o644, true).unwrap();
+    assert!(matches!(look(false), Ok(Look::Now(_))));
+    drives.set_away(directory.drive, true);
+    assert!(matches!(look(false), Ok(Look::Now(_))), "what is known is told");
+    assert!(matches!(look(true), Err(ManagerStatus::Unavailable)));
+    drives.set_away(directory.drive, false);
+    assert!(matches!(look(true), Ok(Look::Now(_))));
+    let block = drives.read(directory, 0, 4096, Wait::Patient).unwrap();
+    assert!(block.windows(4).any(|bytes| bytes == b"file"));
 }
