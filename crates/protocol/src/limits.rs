@@ -39,6 +39,18 @@ pub const MAX_EXTENSION_BYTES: usize = 48 << 10;
 /// Most records of one answer of `audit`.
 pub const MAX_AUDIT_RECORDS: usize = 1024;
 
+/// Most bytes of an answer of `comparepartition`: with room for the rest of a head, also where they are encrypted.
+pub const MAX_COMPARISON_BYTES: usize = 60 << 10;
+
+/// Most objects of one answer of `comparepartition`.
+pub const MAX_DIFFERENCES: usize = 1024;
+
+/// Most ranges of one object in one answer of `comparepartition`.
+pub const MAX_CHANGED_RANGES: usize = 4096;
+
+/// Most appends to one object that are told, as many as a drive remembers.
+pub const MAX_MADE_APPENDS: usize = 512;
+
 /// Most algorithm suites that a drive lists.
 pub const MAX_SUITES: usize = 16;
 
@@ -101,4 +113,5 @@ const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_AUDIT_RECORDS * 60 + 64 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_BATCH_BYTES + 1024 <= nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_COMPARISON_BYTES + 1024 <= nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PARTITIONS * 40 < nasd_types::limits::MAX_HEAD_BYTES);

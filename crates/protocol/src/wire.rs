@@ -6,8 +6,9 @@ use nasd_capability::{
     SealedCapability, SealedKey, SecretKey,
 };
 use nasd_types::{
-    Attributes, AuditId, CellId, Compression, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
-    PartitionId, Personality, Protection, Rights, SeekTarget, SetAttributes, Timestamp, WriteOrder,
+    AppendToken, Attributes, AuditId, ByteRange, CellId, Compression, DriveId, FS_SPECIFIC_BYTES,
+    ObjectId, ObjectName, PartitionId, Personality, Protection, Rights, SeekTarget, SetAttributes,
+    Timestamp, WriteOrder,
 };
 use nasd_xdr::{Decoder, Encoder, UnknownValue, XdrError};
 
@@ -179,7 +180,18 @@ macro_rules! fixed_opaques {
     )+ };
 }
 
-fixed_opaques!(CellId, Digest);
+fixed_opaques!(CellId, Digest, AppendToken);
+
+impl Field for ByteRange {
+    fn put(&self, out: &mut Encoder) {
+        out.u64(self.offset);
+        out.u64(self.length);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(ByteRange::new(input.u64()?, input.u64()?))
+    }
+}
 
 impl Field for ObjectName {
     fn put(&self, out: &mut Encoder) {

@@ -3,10 +3,11 @@
 use nasd_capability::{SALT_BYTES, SealedKey, SecretKey};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    Audit, AuditArguments, AuditPage, Copypartition, CopypartitionArguments, Createpartition,
-    CreatepartitionArguments, DriveControl, Flushed, Flushpartition, FlushpartitionArguments,
-    Initialize, InitializeArguments, Inquiry, Operation, PartitionControl, PartitionKey,
-    Removepartition, RemovepartitionArguments, Resizepartition, ResizepartitionArguments, Setdrive,
+    Audit, AuditArguments, AuditPage, Comparepartition, ComparepartitionArguments, Comparison,
+    Copypartition, CopypartitionArguments, Createpartition, CreatepartitionArguments, DriveControl,
+    Flushed, Flushpartition, FlushpartitionArguments, Initialize, InitializeArguments, Inquiry,
+    Operation, PartitionControl, PartitionKey, Putobject, PutobjectArguments, Removepartition,
+    RemovepartitionArguments, Resizepartition, ResizepartitionArguments, Setdrive,
     SetdriveArguments, Setdrivekey, SetdrivekeyArguments, Setpartition, SetpartitionArguments,
     Setpartitionkey, SetpartitionkeyArguments, Setstriping, SetstripingArguments,
 };
@@ -52,6 +53,25 @@ impl DriveClient {
     ) -> Result<(), ClientError> {
         let arguments = CopypartitionArguments { partition, source };
         self.change::<Copypartition>(authority, &arguments, Some(Status::PartitionExists))
+    }
+
+    /// Reads a page of what a partition has that another one of the drive has not, or has otherwise. By the drive key.
+    pub fn compare_partition(
+        &self,
+        authority: &Authority,
+        arguments: &ComparepartitionArguments,
+    ) -> Result<Comparison, ClientError> {
+        let request = Request::plain::<Comparepartition>(arguments);
+        Ok(self.call::<Comparepartition>(authority, &request, &mut [])?.reply)
+    }
+
+    /// Makes an object what it is on another drive, but for its data; durable after a flush alone. By the drive key.
+    pub fn put_object(
+        &self,
+        authority: &Authority,
+        arguments: &PutobjectArguments,
+    ) -> Result<(), ClientError> {
+        self.change::<Putobject>(authority, arguments, None)
     }
 
     /// Removes a partition with all its objects and keys. By the drive key.

@@ -87,7 +87,8 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Seek
         | Procedure::Map
         | Procedure::Endwrites
-        | Procedure::Extend => object_at(4),
+        | Procedure::Extend
+        | Procedure::Putobject => object_at(4),
         // A list of objects: none is the partition.
         Procedure::Flush if word(4) == 1 => object_at(8),
         Procedure::Flush
@@ -97,6 +98,7 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Createpartition
         // The new one.
         | Procedure::Copypartition
+        | Procedure::Comparepartition
         | Procedure::Removepartition
         | Procedure::Resizepartition
         | Procedure::Flushpartition

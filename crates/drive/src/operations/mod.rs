@@ -4,6 +4,7 @@ mod append;
 mod audit;
 mod batch;
 mod blocksrequired;
+mod comparepartition;
 mod control;
 mod copypartition;
 mod copyrange;
@@ -21,6 +22,7 @@ mod map;
 pub(crate) mod private;
 pub(crate) mod prompt;
 mod punch;
+mod putobject;
 mod read;
 mod reads;
 mod remove;
@@ -129,6 +131,8 @@ pub(crate) fn execute(
         Procedure::Seek => run::<wire::Seek>(drive, source),
         Procedure::Createpartition => run::<wire::Createpartition>(drive, source),
         Procedure::Copypartition => run::<wire::Copypartition>(drive, source),
+        Procedure::Comparepartition => run::<wire::Comparepartition>(drive, source),
+        Procedure::Putobject => run::<wire::Putobject>(drive, source),
         Procedure::Removepartition => run::<wire::Removepartition>(drive, source),
         Procedure::Resizepartition => run::<wire::Resizepartition>(drive, source),
         Procedure::Flushpartition => run::<wire::Flushpartition>(drive, source),

@@ -4,6 +4,7 @@ pub mod append;
 pub mod audit;
 pub mod batch;
 pub mod blocksrequired;
+pub mod comparepartition;
 pub mod control;
 pub mod copypartition;
 pub mod copyrange;
@@ -21,6 +22,7 @@ pub mod inquiry;
 pub mod map;
 pub mod private;
 pub mod punch;
+pub mod putobject;
 pub mod read;
 pub mod remove;
 pub mod removepartition;
@@ -45,6 +47,10 @@ pub use batch::{
     Batch, BatchArguments, BatchDone, BatchKind, BatchOperation, BatchOutcome, Batched,
 };
 pub use blocksrequired::{BlocksRequired, Blocksrequired, BlocksrequiredArguments};
+pub use comparepartition::{
+    ChangedRange, Comparepartition, ComparepartitionArguments, Comparison, Difference, MadeAppend,
+    ObjectState,
+};
 pub use control::{
     ComponentComplaint, ComponentRole, ComponentStatus, DriveControl, Extension, Medium,
     PartitionControl, PartitionState, PartitionSummary,
@@ -68,6 +74,7 @@ pub use private::{
     unwrap_arguments, unwrap_results, wrap_arguments, wrap_results,
 };
 pub use punch::{Punch, PunchArguments};
+pub use putobject::{Putobject, PutobjectArguments};
 pub use read::{READ_RESULT_HEAD_BYTES, Read, ReadArguments, ReadData};
 pub use remove::{Remove, RemoveArguments};
 pub use removepartition::{Removepartition, RemovepartitionArguments};
@@ -154,6 +161,10 @@ xdr_enum! {
         Extend = 30,
         /// Make a partition that has all that another one has.
         Copypartition = 31,
+        /// Tell what of a partition is not as another one has it.
+        Comparepartition = 32,
+        /// Make an object what it is on another drive, but for its data.
+        Putobject = 33,
     }
 }
 

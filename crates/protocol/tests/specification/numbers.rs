@@ -75,6 +75,10 @@ const CONSTANTS: &[(&str, u64)] = &[
     ("NASD_MAX_AUDIT_RECORDS", limits::MAX_AUDIT_RECORDS as u64),
     ("NASD_PRIVATE_UNIT", PRIVATE_UNIT_BYTES as u64),
     ("NASD_MAX_SEALED", MAX_SEALED_BYTES as u64),
+    ("NASD_MAX_DIFFERENCES", limits::MAX_DIFFERENCES as u64),
+    ("NASD_MAX_CHANGED_RANGES", limits::MAX_CHANGED_RANGES as u64),
+    ("NASD_MAX_MADE_APPENDS", limits::MAX_MADE_APPENDS as u64),
+    ("NASD_MAX_COMPARISON_BYTES", limits::MAX_COMPARISON_BYTES as u64),
     ("NASD_SALT_BYTES", SALT_BYTES as u64),
     ("NASD_TAG_BYTES", TAG_BYTES as u64),
     ("NASD_TOKEN_BYTES", nasd_types::AppendToken::BYTES as u64),
@@ -361,7 +365,8 @@ fn operations_have_the_types_of_the_specification() {
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
         Setpartition Initialize Setdrivekey Setdrive Audit Private Batch Append
-        Copyrange Map Setstriping Endwrites Extend Copypartition);
+        Copyrange Map Setstriping Endwrites Extend Copypartition
+        Comparepartition Putobject);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Member Volumes

@@ -12,16 +12,17 @@ use nasd_protocol::bulk_desk::{
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
-    Component, ComponentComplaint, ComponentRole, ComponentStatus, Copied, CopypartitionArguments,
-    CopyrangeArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
-    DriveInformation, EndwritesArguments, ExtendArguments, Extended as ExtendedObject, Extension,
-    ExtensionJob, ExtensionOutcome, ExtensionWork, FastcopyArguments, FlushArguments, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, Medium,
-    MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
-    PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
-    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
-    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
-    SetstripingArguments, Sought, WriteArguments, Written,
+    ChangedRange, ComparepartitionArguments, Comparison, Component, ComponentComplaint,
+    ComponentRole, ComponentStatus, Copied, CopypartitionArguments, CopyrangeArguments,
+    CreateArguments, Created, CreatepartitionArguments, Difference, DriveControl, DriveInformation,
+    EndwritesArguments, ExtendArguments, Extended as ExtendedObject, Extension, ExtensionJob,
+    ExtensionOutcome, ExtensionWork, FastcopyArguments, FlushArguments, Flushed,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, MadeAppend, MapArguments,
+    Medium, MemberState, ObjectMap, ObjectState, PartitionControl, PartitionKey, PartitionState,
+    PartitionSummary, PunchArguments, PutobjectArguments, RangeToCopy, ReadArguments, ReadData,
+    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments,
+    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
+    SetpartitionkeyArguments, SetstripingArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
@@ -104,6 +105,7 @@ pub fn all_samples() -> Vec<Sample> {
         drive_arguments(),
         striping_arguments(),
         administration(),
+        moving(),
         drive_results(),
         manager_arguments(),
         extended_arguments(),
@@ -413,6 +415,66 @@ fn administration() -> Vec<Sample> {
         message("nasd_setpartitionkey_arguments", &arguments)
     }));
     samples
+}
+
+/// What copies a partition to another drive.
+fn moving() -> Vec<Sample> {
+    let ObjectName { partition, object } = object_name();
+    let base = Some(PartitionId(n32("base")));
+    let all = ComparepartitionArguments {
+        partition,
+        base,
+        from: ObjectId(n("from")),
+        offset: n("offset"),
+    };
+    let arguments = "nasd_comparepartition_arguments";
+    let result_name = "nasd_comparepartition_result";
+    let identifiers_end = ObjectId(n("identifiers_end"));
+    let difference = |state, count| {
+        let range = ByteRange::new(n("offset"), n("length"));
+        let ranges = vec![ChangedRange { range, is_hole: true }; count];
+        Difference { object, state, ranges }
+    };
+    let page = Comparison {
+        identifiers_end,
+        differences: vec![difference(Some(object_state(2)), 2), difference(None, 0)],
+        next: Some((object, n("offset"))),
+    };
+    let last = Comparison { identifiers_end, differences: Vec::new(), next: None };
+    let state = object_state(1);
+    let put = PutobjectArguments { partition, object, identifiers_end, state };
+    vec![
+        message(arguments, &all),
+        message(arguments, &ComparepartitionArguments { base: None, ..all }),
+        result::<_, Status>(result_name, &Ok(page)),
+        result::<_, Status>(result_name, &Ok(last)),
+        result::<Comparison, _>(result_name, &Err(Status::NoSuchPartition)),
+        message("nasd_putobject_arguments", &put),
+    ]
+}
+
+fn object_state(appends: usize) -> ObjectState {
+    let attributes = attributes();
+    let append = MadeAppend {
+        token: AppendToken([8; 16]),
+        offset: n("offset"),
+        length: n32("length"),
+        time: time("time"),
+    };
+    ObjectState {
+        access_control_version: attributes.access_control_version,
+        nearby_object: attributes.nearby_object,
+        copied_object: attributes.copied_object,
+        logical_size: attributes.logical_size,
+        blocks_allocated: attributes.blocks_allocated,
+        create_time: attributes.create_time,
+        data_modify_time: attributes.data_modify_time,
+        attribute_modify_time: attributes.attribute_modify_time,
+        fs_data_modify_time: attributes.fs_data_modify_time,
+        fs_attribute_modify_time: attributes.fs_attribute_modify_time,
+        fs_specific: attributes.fs_specific,
+        appends: vec![append; appends],
+    }
 }
 
 fn audit_arguments() -> AuditArguments {
