@@ -2,7 +2,7 @@
 
 use super::{CellError, protection_named};
 use crate::time::parse_interval;
-use nasd_types::{CellId, DriveId, PartitionId, Personality, Protection};
+use nasd_types::{CellId, DriveId, Location, PartitionId, Personality, Protection};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -66,6 +66,9 @@ pub struct VolumeConfig {
     /// Its partitions.
     #[serde(rename = "partition", default)]
     pub parts: Vec<VolumePart>,
+    /// Partitions that are nobody's, and are to be removed: what a part is being moved to, what it is copied from, and where it was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leftovers: Vec<Leftover>,
 }
 
 /// A personality by its name.
@@ -90,6 +93,44 @@ mod personality {
 pub struct VolumePart {
     drive: String,
     number: u32,
+    /// Where it was made, if it was moved since: by that its files are known for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made: Option<MadePart>,
+}
+
+/// Where a part of a volume was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MadePart {
+    drive: String,
+    number: u32,
+    /// The drive's index, which may be none of the cell's any more.
+    index: u32,
+}
+
+/// A partition that is to be removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leftover {
+    drive: String,
+    number: u32,
+}
+
+impl Leftover {
+    /// This partition.
+    pub fn new(at: Location) -> Self {
+        Leftover { drive: format!("{:016x}", at.drive.0), number: at.partition.0 }
+    }
+
+    /// Where it is.
+    pub fn location(&self) -> Location {
+        Location { drive: drive_named(&self.drive), partition: PartitionId(self.number) }
+    }
+}
+
+/// The drive of that name, in a file that was checked.
+fn drive_named(name: &str) -> DriveId {
+    DriveId(u64::from_str_radix(name, 16).unwrap_or_default())
 }
 
 impl VolumeConfig {
@@ -111,10 +152,11 @@ impl VolumeConfig {
             read_only: false,
             unfinished: true,
             parts,
+            leftovers: Vec::new(),
         }
     }
 
-    /// The drive that its root is on.
+    /// The drive that its root was made on.
     pub fn home_id(&self) -> DriveId {
         DriveId(u64::from_str_radix(&self.home, 16).unwrap_or_default())
     }
@@ -133,12 +175,46 @@ impl VolumeConfig {
 impl VolumePart {
     /// A partition of a drive.
     pub fn new(drive: DriveId, partition: PartitionId) -> Self {
-        VolumePart { drive: format!("{:016x}", drive.0), number: partition.0 }
+        VolumePart { drive: format!("{:016x}", drive.0), number: partition.0, made: None }
     }
 
     /// The drive.
     pub fn drive_id(&self) -> DriveId {
-        DriveId(u64::from_str_radix(&self.drive, 16).unwrap_or_default())
+        drive_named(&self.drive)
+    }
+
+    /// Where it is.
+    pub fn location(&self) -> Location {
+        Location { drive: self.drive_id(), partition: self.partition_id() }
+    }
+
+    /// Where it was made, by which its files are known.
+    pub fn made(&self) -> Location {
+        let made = |made: &MadePart| Location {
+            drive: drive_named(&made.drive),
+            partition: PartitionId(made.number),
+        };
+        self.made.as_ref().map_or_else(|| self.location(), made)
+    }
+
+    /// The index of the drive where it was made, if it is another one.
+    pub fn made_index(&self) -> Option<u32> {
+        self.made.as_ref().map(|made| made.index)
+    }
+
+    /// The same part of a copy of the volume: at another partition, and known by the drive where this one was made.
+    #[must_use]
+    pub fn copied_to(&self, partition: PartitionId, known_as: PartitionId) -> Self {
+        let made = self.made.clone().map(|made| MadePart { number: known_as.0, ..made });
+        VolumePart { made, ..VolumePart::new(self.drive_id(), partition) }
+    }
+
+    /// The same part elsewhere; `index` is that of the drive where it is.
+    #[must_use]
+    pub fn moved_to(&self, to: Location, index: u32) -> Self {
+        let first = || MadePart { drive: self.drive.clone(), number: self.number, index };
+        let made = Some(self.made.clone().unwrap_or_else(first));
+        VolumePart { made, ..VolumePart::new(to.drive, to.partition) }
     }
 
     /// The partition.
@@ -335,8 +411,9 @@ impl CellConfig {
         if self.first_volume_drives().any(|known| is_first(&known)) {
             return Some(&self.volume);
         }
-        let part = VolumePart::new(drive, partition);
-        let found = self.other_volumes.iter().find(|volume| volume.parts.contains(&part));
+        let at = Location { drive, partition };
+        let is_there = |part: &VolumePart| part.location() == at;
+        let found = self.other_volumes.iter().find(|volume| volume.parts.iter().any(is_there));
         found.map(|volume| volume.name.as_str())
     }
 
@@ -402,7 +479,10 @@ impl CellConfig {
             .other_volumes
             .iter()
             .flat_map(|volume| volume.parts.iter().map(|part| &part.drive).chain([&volume.home]));
-        for drive in drives {
+        let made = self.other_volumes.iter().flat_map(|volume| &volume.parts);
+        let made = made.filter_map(|part| part.made.as_ref().map(|made| &made.drive));
+        let left = self.other_volumes.iter().flat_map(|volume| &volume.leftovers);
+        for drive in drives.chain(made).chain(left.map(|left| &left.drive)) {
             u64::from_str_radix(drive, 16).map_err(|_| format!("`{drive}` is no drive"))?;
         }
         Ok(())

@@ -4,38 +4,35 @@
 use super::{CellError, KeyPlace, Keyring};
 use nasd_capability::SecretKey;
 use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper};
-use nasd_types::{DriveId, PartitionId};
+use nasd_types::{DriveId, Location};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
 
 /// Keeps working keys in `keyring.toml`.
 #[derive(Debug)]
 pub struct RingKeeper {
     path: PathBuf,
-    /// The partitions of a further volume; `None` for the cell's first.
-    partitions: Option<BTreeMap<DriveId, PartitionId>>,
+    /// Where the parts of a further volume are, by the drives as its files know them; `None` for the cell's first.
+    parts: Option<RwLock<BTreeMap<DriveId, Location>>>,
 }
 
 impl RingKeeper {
     /// Of the cell's first volume, in this keyring.
     pub fn new(path: PathBuf) -> Self {
-        RingKeeper { path, partitions: None }
+        RingKeeper { path, parts: None }
     }
 
     /// Of a further volume.
-    pub fn of_volume(path: PathBuf, partitions: BTreeMap<DriveId, PartitionId>) -> Self {
-        RingKeeper { path, partitions: Some(partitions) }
+    pub fn of_volume(path: PathBuf, parts: BTreeMap<DriveId, Location>) -> Self {
+        RingKeeper { path, parts: Some(RwLock::new(parts)) }
     }
 
-    /// Its partition of a drive, if it is a further volume's.
-    fn partition(&self, drive: DriveId) -> Result<Option<PartitionId>, KeeperError> {
-        match &self.partitions {
-            None => Ok(None),
-            Some(known) => match known.get(&drive) {
-                Some(partition) => Ok(Some(*partition)),
-                None => Err(told(no_keys(drive))),
-            },
-        }
+    /// Where its part is that is known by a drive, if it is a further volume's.
+    fn part(&self, drive: DriveId) -> Result<Option<Location>, KeeperError> {
+        let Some(parts) = &self.parts else { return Ok(None) };
+        let known = parts.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(&drive).copied().map(Some).ok_or_else(|| told(no_keys(drive)))
     }
 }
 
@@ -49,11 +46,11 @@ fn told(error: CellError) -> KeeperError {
 
 impl KeyKeeper for RingKeeper {
     fn keep(&self, drive: DriveId, keys: &KeptKeys) -> Result<(), KeeperError> {
-        let partition = self.partition(drive)?;
+        let part = self.part(drive)?;
         let change = |ring: &mut Keyring| {
-            let set = match partition {
+            let set = match part {
                 None => ring.set_working_keys(drive, keys),
-                Some(partition) => ring.set_volume_keys(drive, partition, keys),
+                Some(at) => ring.set_volume_keys(at.drive, at.partition, keys),
             };
             if set { Ok(()) } else { Err(no_keys(drive)) }
         };
@@ -62,10 +59,16 @@ impl KeyKeeper for RingKeeper {
 
     fn partition_keys(&self, drive: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
         let mut keyring = Keyring::load(&self.path).map_err(told)?;
-        let place = match self.partition(drive)? {
+        let place = match self.part(drive)? {
             None => KeyPlace::VolumePartition(drive),
-            Some(partition) => KeyPlace::Partition(drive, partition),
+            Some(at) => KeyPlace::Partition(at.drive, at.partition),
         };
         keyring.candidates(place).map_err(told)
+    }
+
+    fn relocated(&self, drive: DriveId, to: Location) {
+        if let Some(parts) = &self.parts {
+            parts.write().unwrap_or_else(PoisonError::into_inner).insert(drive, to);
+        }
     }
 }

@@ -31,6 +31,7 @@ mod lock;
 mod master_keys;
 mod members;
 mod membership;
+mod moving;
 mod path;
 mod protection;
 mod renew;
@@ -49,7 +50,9 @@ pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use components::{
     change_stripe, component, forget_component, replace_state_copies, virtual_drive,
 };
-pub use config::{CellConfig, DriveConfig, StateCopies, StripeConfig, VolumeConfig, VolumePart};
+pub use config::{
+    CellConfig, DriveConfig, Leftover, StateCopies, StripeConfig, VolumeConfig, VolumePart,
+};
 pub use create::{
     Added, AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition,
 };
@@ -63,6 +66,7 @@ pub use lock::{CellLock, KeyTurn};
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
+pub use moving::{MoveNumbers, begin_move, forget_leftover};
 pub use path::CellPath;
 pub use protection::{parse_protection, protection_name_of, protection_named};
 pub use renew::renew;

@@ -12,7 +12,7 @@ use super::{Cell, CellError, RingKeeper};
 use nasd_manager::adopt::{Adopted, adopt_partitions};
 use nasd_manager::{DriveConfig, ManagerConfig, RootOptions, TableError, VolumeTable};
 use nasd_protocol::manager::Name;
-use nasd_types::{DriveId, PartitionId, Personality};
+use nasd_types::{DriveId, Location, PartitionId, Personality};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -83,15 +83,28 @@ pub fn begin_copy(
         let original = copied_volume(config, source)?;
         let number = next_number(config, taken);
         config.last_partition = number.0;
-        let parts = original.parts.iter().map(|part| VolumePart::new(part.drive_id(), number));
+        let (parts, last) = copied_parts(&original.parts, number);
+        config.last_partition = last.0;
         let (home, owner) = (original.home_id(), original.owner());
-        let parts = parts.collect();
         let mut copy = VolumeConfig::new(name, original.personality(), home, owner, parts);
         copy.read_only = read_only;
         copy.quota_bytes = original.quota_bytes.filter(|_| !read_only);
         config.other_volumes.push(copy.clone());
         Ok((copy, original.parts))
     })
+}
+
+/// The parts of a copy, all known by this number, and the highest number that they take: of a volume two parts may be on one drive, if they
+/// were moved there.
+fn copied_parts(parts: &[VolumePart], number: PartitionId) -> (Vec<VolumePart>, PartitionId) {
+    let mut copies: Vec<VolumePart> = Vec::new();
+    for part in parts {
+        let drive = part.drive_id();
+        let beside = copies.iter().filter(|copy| copy.drive_id() == drive).count() as u32;
+        copies.push(part.copied_to(PartitionId(number.0.saturating_add(beside)), number));
+    }
+    let last = copies.iter().map(VolumePart::partition_id).max();
+    (copies, last.unwrap_or(number))
 }
 
 /// A volume that may be copied, the cell's first or another one, with its parts on drives that the cell has.
@@ -138,16 +151,19 @@ pub fn adopt_volume(
         protection: cell.config.protection(),
         ..ManagerConfig::new(cell.config.cell_id(), told.name, told.home, told.drives)
     };
-    let source = source.iter().map(|part| (part.drive_id(), part.partition_id())).collect();
+    let made = source.iter().map(VolumePart::made);
+    let source = made.map(|made| (made.drive, made.partition)).collect();
     adopt_partitions(&config, source, progress)
         .map_err(|error| CellError::Volume(error.to_string()))
 }
 
 /// A number that no partition of the cell has or had.
-fn next_number(config: &CellConfig, taken: &[PartitionId]) -> PartitionId {
+pub(super) fn next_number(config: &CellConfig, taken: &[PartitionId]) -> PartitionId {
     let of_volumes = config.other_volumes.iter().flat_map(|volume| &volume.parts);
+    let left = config.other_volumes.iter().flat_map(|volume| &volume.leftovers);
     let highest = of_volumes
         .map(|part| part.partition_id().0)
+        .chain(left.map(|left| left.location().partition.0))
         .chain(config.drives.iter().map(|drive| drive.partition_id().0))
         .chain(taken.iter().filter(|one| **one != PartitionId::AUDIT).map(|one| one.0))
         .chain([config.last_partition])
@@ -162,7 +178,7 @@ fn next_number(config: &CellConfig, taken: &[PartitionId]) -> PartitionId {
 pub fn renumber_part(
     cell: &Cell,
     name: &str,
-    drive: DriveId,
+    lost: Location,
     taken: &[PartitionId],
 ) -> Result<PartitionId, CellError> {
     update_config(cell.directory(), |config| {
@@ -171,8 +187,9 @@ pub fn renumber_part(
         let unknown = || CellError::Volume(format!("the cell has no volume `{name}`"));
         let volume = config.other_volumes.iter_mut().find(|each| each.name == name);
         let volume = volume.ok_or_else(unknown)?;
-        let part = volume.parts.iter_mut().find(|part| part.drive_id() == drive);
-        *part.ok_or_else(unknown)? = VolumePart::new(drive, number);
+        let part = volume.parts.iter_mut().find(|part| part.location() == lost);
+        let part = part.ok_or_else(unknown)?;
+        *part = part.copied_to(number, number);
         Ok(number)
     })
 }
@@ -245,20 +262,10 @@ fn told(
     let mut drives = Vec::new();
     let mut partitions = BTreeMap::new();
     for part in &volume.parts {
-        let (id, partition) = (part.drive_id(), part.partition_id());
-        let no_keys = || CellError::NoKeys(format!("partition {partition} of drive {:016x}", id.0));
         // A drive that is of the cell no more has taken its part with it.
-        let Some(drive) = cell.config.drives.iter().find(|drive| drive.drive_id() == id) else {
-            continue;
-        };
-        drives.push(DriveConfig {
-            id,
-            address: drive.address.to_string(),
-            index: drive.index,
-            partition,
-            keys: keyring.volume_keys(id, partition).ok_or_else(no_keys)?,
-        });
-        partitions.insert(id, partition);
+        let Some(told) = told_part(&cell.config, keyring, part)? else { continue };
+        partitions.insert(told.id, told.location());
+        drives.push(told);
     }
     let name = Name::new(&volume.name).map_err(|error| CellError::Volume(error.to_string()))?;
     let keeper = RingKeeper::of_volume(cell.keyring_path(), partitions);
@@ -280,9 +287,42 @@ fn told(
     })
 }
 
+/// A part of a volume, as a manager is told of it; `None` where its drive is none of the cell's.
+pub(super) fn told_part(
+    config: &CellConfig,
+    keyring: &super::Keyring,
+    part: &VolumePart,
+) -> Result<Option<DriveConfig>, CellError> {
+    let (at, made) = (part.location(), part.made());
+    let Location { drive: id, partition } = at;
+    let no_keys = || CellError::NoKeys(format!("partition {partition} of drive {id}"));
+    let Some(drive) = config.drives.iter().find(|drive| drive.drive_id() == id) else {
+        return Ok(None);
+    };
+    Ok(Some(DriveConfig {
+        id: made.drive,
+        address: drive.address.to_string(),
+        index: part.made_index().unwrap_or(drive.index),
+        partition: made.partition,
+        moved_to: part.made_index().map(|_| at),
+        keys: keyring.volume_keys(id, partition).ok_or_else(no_keys)?,
+    }))
+}
+
 impl VolumeTable for CellTable {
     fn volumes(&self) -> Result<Vec<nasd_manager::VolumeConfig>, TableError> {
         self.read().map_err(|error| TableError(error.to_string()))
+    }
+
+    fn move_part(
+        &self,
+        volume: &Name,
+        drive: DriveId,
+        to: Location,
+    ) -> Result<DriveConfig, TableError> {
+        let cell = Cell::open(&self.directory);
+        let moved = cell.and_then(|cell| super::moving::end_move(&cell, volume, drive, to));
+        moved.map_err(|error| TableError(error.to_string()))
     }
 }
 
@@ -321,9 +361,9 @@ mod tests {
         forget_volume(&cell, "a").unwrap();
         let number = begin("b").unwrap().parts[0].partition_id();
         assert_eq!(number, PartitionId(6));
-        let drive = cell.config.drives[0].drive_id();
-        assert_eq!(renumber_part(&cell, "b", drive, &[]).unwrap(), PartitionId(7));
-        assert!(renumber_part(&cell, "b", DriveId(0), &[]).is_err());
+        let lost = Location { drive: cell.config.drives[0].drive_id(), partition: number };
+        assert_eq!(renumber_part(&cell, "b", lost, &[]).unwrap(), PartitionId(7));
+        assert!(renumber_part(&cell, "b", lost, &[]).is_err());
     }
 
     #[test]

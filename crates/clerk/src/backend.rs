@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_bulk_service::client::Way;
+use nasd_capability::Capability;
 use nasd_client::Authority;
-use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Protection, Rights, Timestamp};
+use nasd_types::{
+    AppendToken, Attributes, ByteRange, DriveId, ObjectName, Protection, Rights, Timestamp,
+};
 
 use crate::ClerkError;
 use crate::extending::{ExtendedPart, ExtensionCall};
@@ -45,6 +48,17 @@ impl Grant {
         let protection = protection | issued.capability.minimum_protection;
         let authority = Authority::capability(&issued, protection);
         Grant { caller, handle, issued, authority }
+    }
+
+    /// The drive that has the object: not always the one by which the file is known.
+    pub fn drive(&self) -> DriveId {
+        self.issued.capability.drive
+    }
+
+    /// The object, by its name on that drive.
+    pub fn name(&self) -> ObjectName {
+        let Capability { partition, object, .. } = self.issued.capability;
+        ObjectName { partition, object }
     }
 
     /// What the capability allows.

@@ -521,7 +521,7 @@ impl RemoteDrives {
     }
 
     fn drive(&self, grant: &Grant) -> Result<Arc<RemoteDrive>, ClerkError> {
-        let drive = grant.handle.drive;
+        let drive = grant.drive();
         let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
         drives.get(&drive).cloned().ok_or(ClerkError::UnknownDrive(drive))
     }
@@ -567,7 +567,7 @@ impl Objects for RemoteDrives {
             grant,
             |striped| striped.read(grant, offset, &mut into.borrow_mut()),
             |drive| {
-                let name = grant.handle.name();
+                let name = grant.name();
                 drive.read(&grant.authority, name, offset, &mut into.borrow_mut())
             },
         )
@@ -582,7 +582,7 @@ impl Objects for RemoteDrives {
             grant,
             |striped| striped.read_pieces(grant, pieces),
             |drive| {
-                let (name, into) = (grant.handle.name(), vec![0; bytes_of(pieces)]);
+                let (name, into) = (grant.name(), vec![0; bytes_of(pieces)]);
                 let rows = rows_of(pieces.iter().map(single));
                 let read = drive.begin_read_regions(&grant.authority, name, &rows, into);
                 let (outcome, bytes) = read.wait();
@@ -601,7 +601,7 @@ impl Objects for RemoteDrives {
         self.at(
             grant,
             |striped| striped.write(grant, offset, data, durable),
-            |drive| drive.write(&grant.authority, grant.handle.name(), offset, data, durable),
+            |drive| drive.write(&grant.authority, grant.name(), offset, data, durable),
         )
     }
 
@@ -612,7 +612,7 @@ impl Objects for RemoteDrives {
         data: &[u8],
     ) -> Result<Appended, ClerkError> {
         let client = self.client(grant)?;
-        match client.append(&grant.authority, grant.handle.name(), identity, data) {
+        match client.append(&grant.authority, grant.name(), identity, data) {
             Ok(appended) => Ok(appended),
             // That it may have been done is no reason not to ask once more, by what the token is for.
             Err(ClientError::Unsettled(last)) => Err((*last).into()),
@@ -625,8 +625,8 @@ impl Objects for RemoteDrives {
             grant,
             |striped| striped.flush(grant),
             |drive| {
-                let objects = [grant.handle.object];
-                Ok(drive.flush(&grant.authority, grant.handle.partition, &objects)?.instance)
+                let name = grant.name();
+                Ok(drive.flush(&grant.authority, name.partition, &[name.object])?.instance)
             },
         )
     }
@@ -635,14 +635,14 @@ impl Objects for RemoteDrives {
         self.at(
             grant,
             |striped| striped.getattr(grant),
-            |drive| drive.getattr(&grant.authority, grant.handle.name()),
+            |drive| drive.getattr(&grant.authority, grant.name()),
         )
     }
 
     fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
         let region = Region::single(range.offset, range.length);
         let client = self.client(grant)?;
-        client.punch(&grant.authority, grant.handle.name(), &[region], true)?;
+        client.punch(&grant.authority, grant.name(), &[region], true)?;
         Ok(())
     }
 
@@ -652,7 +652,8 @@ impl Objects for RemoteDrives {
         source: &Grant,
         copy: &RangeToCopy,
     ) -> Result<Copied, ClerkError> {
-        Ok(self.client(target)?.copy_range(&target.authority, &source.authority, copy)?)
+        let copy = RangeToCopy { name: target.name(), ..*copy };
+        Ok(self.client(target)?.copy_range(&target.authority, &source.authority, &copy)?)
     }
 
     fn seek(
@@ -661,7 +662,7 @@ impl Objects for RemoteDrives {
         offset: u64,
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError> {
-        Ok(self.client(grant)?.seek(&grant.authority, grant.handle.name(), offset, target)?)
+        Ok(self.client(grant)?.seek(&grant.authority, grant.name(), offset, target)?)
     }
 
     fn extend(
@@ -677,8 +678,8 @@ impl Objects for RemoteDrives {
                 let asked = Asked {
                     client: drive,
                     authority: &grant.authority,
-                    drive: grant.handle.drive,
-                    name: grant.handle.name(),
+                    drive: grant.drive(),
+                    name: grant.name(),
                     regions: rows_of(ranges.iter().map(single)),
                 };
                 extend_all(call, vec![asked])

@@ -110,7 +110,7 @@ impl StripedDrive {
     ) -> Result<ReadOutcome, ClientError> {
         self.with_place(grant, None, |place| match place.read(offset, into) {
             Err(error) if place.has_copies() && is_lost(&error) => {
-                self.manager.read(&grant.authority, grant.handle.name(), offset, into)
+                self.manager.read(&grant.authority, grant.name(), offset, into)
             }
             read => read,
         })
@@ -181,7 +181,7 @@ impl StripedDrive {
             let at_once = durable && !place.has_copies() && place.has_all_others_durable(range);
             let written = match place.write(&self.maps.instances, order, offset, (data, at_once)) {
                 Err(error) if place.has_copies() && is_lost(&error) => {
-                    let name = grant.handle.name();
+                    let name = grant.name();
                     let written = self.manager.write(&grant.authority, name, offset, data, durable);
                     // Where that has gone is not known here.
                     place.members.iter().for_each(|member| place.writing.wrote_to(member.drive));
@@ -378,7 +378,7 @@ impl StripedDrive {
 
     /// Asks whether a map is still what the striping manager would give.
     fn renew(&self, grant: &Grant, place: &ObjectPlace) -> Result<bool, ClientError> {
-        let name = grant.handle.name();
+        let name = grant.name();
         let arguments = MapArguments { name, write: false, end: 0, client: self.client };
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
         let authority = Authority::capability(&grant.issued, protection);
@@ -439,7 +439,7 @@ impl StripedDrive {
         write: bool,
         end: Option<u64>,
     ) -> Result<Arc<ObjectPlace>, ClientError> {
-        let name = grant.handle.name();
+        let name = grant.name();
         let end = end.unwrap_or_default();
         let arguments = MapArguments { name, write, end, client: self.client };
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;

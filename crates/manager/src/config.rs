@@ -7,7 +7,7 @@ use std::time::Duration;
 use nasd_client::{Network, TcpNetwork};
 use nasd_protocol::limits::{MAX_ADDRESS_BYTES, MAX_DRIVES};
 use nasd_protocol::manager::Name;
-use nasd_types::{CellId, DriveId, PartitionId, Personality, Protection};
+use nasd_types::{CellId, DriveId, Location, PartitionId, Personality, Protection};
 use thiserror::Error;
 
 use crate::keys::{KeptKeys, KeyKeeper};
@@ -104,6 +104,17 @@ pub trait VolumeTable: Debug + Send + Sync {
     /// # Errors
     /// If that can't be told.
     fn volumes(&self) -> Result<Vec<VolumeConfig>, TableError>;
+
+    /// Writes down, durably, that the part of a volume that files know by this drive is elsewhere from now on: what is told of that part then.
+    ///
+    /// # Errors
+    /// If there is no such part, or nothing was prepared there for it; or if it can't be written. Then all stays as it was.
+    fn move_part(
+        &self,
+        volume: &Name,
+        drive: DriveId,
+        to: Location,
+    ) -> Result<DriveConfig, TableError>;
 }
 
 /// The table of volumes can't be read, and why.
@@ -114,16 +125,25 @@ pub struct TableError(pub String);
 /// One of the volume's drives.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
-    /// Its name.
+    /// Its name, by which files are known that are there.
     pub id: DriveId,
     /// Where it answers, `HOST:PORT`; clients are told the same.
     pub address: String,
     /// Small, stable, unique in the cell.
     pub index: u32,
-    /// The volume's partition.
+    /// The volume's partition, by which files are known that are there.
     pub partition: PartitionId,
+    /// Where the partition is, if it was moved: files go on to be known by where it was made, and the address and the keys are of here.
+    pub moved_to: Option<Location>,
     /// The partition's working keys.
     pub keys: KeptKeys,
+}
+
+impl DriveConfig {
+    /// Where the objects are.
+    pub fn location(&self) -> Location {
+        self.moved_to.unwrap_or(Location { drive: self.id, partition: self.partition })
+    }
 }
 
 /// A configuration that makes no sense.
@@ -245,6 +265,7 @@ mod tests {
             address: "localhost:1".to_owned(),
             index: *index,
             partition: PartitionId(1),
+            moved_to: None,
             keys: KeptKeys::new(1, SecretKey::new([1; 32])),
         };
         let volume = Name::new("home").unwrap();

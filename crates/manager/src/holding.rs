@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::manager::{
-    HeldVolume, HoldVolumeArguments, ManagerStatus, ReleaseVolumeArguments,
+    HeldVolume, HoldVolumeArguments, ManagerStatus, MovePartArguments, ReleaseVolumeArguments,
 };
+use nasd_types::Location;
 
 use crate::callback_service::perform;
 use crate::namespace::{Namespace, Outcome};
@@ -73,6 +74,28 @@ impl Holding {
         });
         tracing::info!(volume = %volume.name(), took = ?begun.elapsed(), "the volume is held");
         Ok(HeldVolume { ticket })
+    }
+
+    /// A part of a volume that is held is elsewhere from now on.
+    pub(crate) fn move_part(
+        &self,
+        volumes: &Volumes,
+        hub: &SessionHub,
+        asked: &MovePartArguments,
+    ) -> Outcome<()> {
+        let (volume, names) = volumes.served(&asked.volume)?;
+        // It goes on being held for as long as this may take.
+        hub.with(|all, now| {
+            all.release(asked.ticket, now);
+            all.hold(asked.ticket, names.parts(), now + MOST);
+        });
+        let is_held = || names.door().hold_on(asked.ticket, Instant::now() + MOST);
+        if !is_held() {
+            hub.with(|all, now| all.release(asked.ticket, now));
+            return Err(ManagerStatus::Stale);
+        }
+        let to = Location { drive: asked.drive, partition: asked.partition };
+        volumes.move_part(&volume, asked.part, to, is_held)
     }
 
     /// Lets a volume go on.

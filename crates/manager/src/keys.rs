@@ -18,9 +18,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use nasd_capability::{KEY_BYTES, SecretKey};
-use nasd_types::{DriveId, Timestamp};
+use nasd_types::{DriveId, Location, Timestamp};
 use thiserror::Error;
 
+use crate::config::{DriveConfig, TableError};
 use crate::objects::ObjectError;
 
 /// How often a key is changed so that no capability given out before is good any more: a drive
@@ -93,6 +94,9 @@ pub trait KeyKeeper: fmt::Debug + Send + Sync {
     /// # Errors
     /// If there is none, or it can't be read.
     fn partition_keys(&self, drive: DriveId) -> Result<Vec<SecretKey>, KeeperError>;
+
+    /// From now on the keys of `drive` are those of another partition, to which the volume's was moved.
+    fn relocated(&self, _drive: DriveId, _to: Location) {}
 }
 
 /// Why a drive's working key was not changed.
@@ -107,6 +111,9 @@ pub enum ChangeError {
     /// The drive is away or refuses; it may have the new key, and will be told again.
     #[error(transparent)]
     Drive(#[from] ObjectError),
+    /// Where the keys' partition is could not be written down.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The system gave no random numbers.
     #[error("the system's random number generator failed: {0}")]
     Random(String),
@@ -218,10 +225,42 @@ impl WorkingKeys {
         &self,
         drive: DriveId,
         now: Timestamp,
-        mut send: impl FnMut(&WorkingKey) -> Result<(), ObjectError>,
+        send: impl FnMut(&WorkingKey) -> Result<(), ObjectError>,
+    ) -> Result<(), ChangeError> {
+        let mut keys = self.write(drive).ok_or(ChangeError::NoAuthority)?;
+        self.change_locked((drive, &mut keys), now, send)
+    }
+
+    /// The objects that files know by this drive are elsewhere from now on, and have other keys there, which `move_to` tells when that is written down. No capability that
+    /// was given for where they were is good any more then: the keys of there are changed as often as that takes, by `send`, and who wants a
+    /// key waits from before that until the new ones are used.
+    ///
+    /// # Errors
+    /// [`ChangeError`], or what `move_to` says: then they are where they were.
+    pub(crate) fn relocate(
+        &self,
+        drive: DriveId,
+        now: Timestamp,
+        send: impl FnMut(&WorkingKey) -> Result<(), ObjectError>,
+        move_to: impl FnOnce() -> Result<DriveConfig, TableError>,
     ) -> Result<(), ChangeError> {
         let keeper = self.keeper.as_ref().ok_or(ChangeError::NoAuthority)?;
         let mut keys = self.write(drive).ok_or(ChangeError::NoAuthority)?;
+        keys.owed = keys.owed.max(AT_ONCE);
+        self.change_locked((drive, &mut keys), now, send)?;
+        let there = move_to()?;
+        keeper.relocated(drive, there.location());
+        *keys = there.keys;
+        Ok(())
+    }
+
+    fn change_locked(
+        &self,
+        (drive, keys): (DriveId, &mut KeptKeys),
+        now: Timestamp,
+        mut send: impl FnMut(&WorkingKey) -> Result<(), ObjectError>,
+    ) -> Result<(), ChangeError> {
+        let keeper = self.keeper.as_ref().ok_or(ChangeError::NoAuthority)?;
         loop {
             let next = match keys.pending.clone() {
                 Some(next) => next,
@@ -237,7 +276,7 @@ impl WorkingKeys {
             let owed = keys.owed.saturating_sub(1);
             *keys = KeptKeys { current: next, pending: None, changed: now, owed };
             // If this fails, what is kept still has the new key, as the pending one.
-            keeper.keep(drive, &keys)?;
+            keeper.keep(drive, keys)?;
             if owed == 0 {
                 return Ok(());
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nasd_capability::{Capability, Narrowing, SealingKeys, capability_key};
 use nasd_protocol::manager::{FileHandle, IssuedCapability, MintArguments};
-use nasd_types::{AuditId, ByteRange, Protection, Rights, Timestamp};
+use nasd_types::{AuditId, ByteRange, Location, Protection, Rights, Timestamp};
 
 use crate::caller::Caller;
 use crate::keys::WorkingKeys;
@@ -32,6 +32,8 @@ pub struct MintOptions {
 /// What is known of the drive that a capability is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DriveState {
+    /// Where the object is, if the drive is of this volume.
+    pub(crate) location: Option<Location>,
     /// The time on its clock.
     pub(crate) time: Timestamp,
     /// The weakest protection that it accepts.
@@ -69,7 +71,13 @@ impl Mint {
         let allowed =
             Narrowing { rights, region: ByteRange::ALL, expires: self.expiry(drive.time) };
         let minimum = self.minimum_protection | drive.minimum_protection;
-        self.make(handle, access_control_version, caller, allowed, minimum, false)
+        self.make(
+            (handle, drive.location?),
+            access_control_version,
+            caller,
+            allowed,
+            (minimum, false),
+        )
     }
 
     /// A capability to be handed on: for what was asked, until then and no longer than working keys
@@ -84,7 +92,8 @@ impl Mint {
         let expires = drive.time.plus_ns(asked.lifetime.min(self.longest_ns));
         let allowed = Narrowing { rights: asked.rights, region: asked.region(), expires };
         let minimum = self.minimum_protection | drive.minimum_protection;
-        self.make(asked.file, access_control_version, caller, allowed, minimum, asked.sealed)
+        let how = (minimum, asked.sealed);
+        self.make((asked.file, drive.location?), access_control_version, caller, allowed, how)
     }
 
     /// A capability for these rights on this region until then.
@@ -98,7 +107,13 @@ impl Mint {
     ) -> Option<IssuedCapability> {
         let minimum = self.minimum_protection | drive.minimum_protection;
         let allowed = Narrowing { rights, region, expires };
-        self.make(handle, access_control_version, caller, allowed, minimum, false)
+        self.make(
+            (handle, drive.location?),
+            access_control_version,
+            caller,
+            allowed,
+            (minimum, false),
+        )
     }
 
     /// The longest lifetime of [`issue_asked`](Self::issue_asked), in nanoseconds.
@@ -108,18 +123,17 @@ impl Mint {
 
     fn make(
         &self,
-        handle: FileHandle,
+        (handle, location): (FileHandle, Location),
         access_control_version: u64,
         caller: &Caller,
         allowed: Narrowing,
-        minimum_protection: Protection,
-        sealed: bool,
+        (minimum_protection, sealed): (Protection, bool),
     ) -> Option<IssuedCapability> {
         let Narrowing { rights, region, expires } = allowed;
         let key = self.keys.current(handle.drive)?;
         let capability = Capability {
-            drive: handle.drive,
-            partition: handle.partition,
+            drive: location.drive,
+            partition: location.partition,
             object: handle.object,
             region,
             rights,
@@ -167,6 +181,11 @@ mod tests {
         FileHandle { drive: DriveId(drive), partition: PartitionId(1), object: ObjectId(70) }
     }
 
+    fn state(time: Timestamp) -> DriveState {
+        let location = Some(Location { drive: DriveId(17), partition: PartitionId(3) });
+        DriveState { location, time, minimum_protection: Protection::NONE }
+    }
+
     #[test]
     fn the_key_is_the_drives() {
         let caller = Caller {
@@ -177,11 +196,16 @@ mod tests {
             ..Caller::default()
         };
         let now = Timestamp(5_000_000_000_000);
-        let now = DriveState { time: now, minimum_protection: Protection::NONE };
+        let now = state(now);
         let issued = mint().issue(handle(7), 4, Rights::READ, &caller, now).unwrap();
         assert_eq!(issued.capability.audit_id, AuditId(0x0000_03e8_aabb_ccdd));
         assert_eq!(issued.capability.region, ByteRange::ALL);
         assert_eq!(issued.capability.key_epoch, 3);
+        // It is for where the object is, whatever the file is known by.
+        let for_where = (issued.capability.drive, issued.capability.partition);
+        assert_eq!(for_where, (DriveId(17), PartitionId(3)));
+        let nowhere = DriveState { location: None, ..now };
+        assert!(mint().issue(handle(7), 4, Rights::READ, &caller, nowhere).is_none());
         assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
         assert!(mint().issue(handle(8), 4, Rights::READ, &caller, now).is_none());
         let demanding = DriveState { minimum_protection: Protection::INTEGRITY_DATA, ..now };
@@ -195,7 +219,7 @@ mod tests {
         let caller =
             Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 1, ..Caller::default() };
         let now = Timestamp(5_000_000_000_000);
-        let drive = DriveState { time: now, minimum_protection: Protection::NONE };
+        let drive = state(now);
         let day = 86_400 * Timestamp::SECOND_NS;
         for (lifetime, given) in [(1, 1), (day, day), (day + 1, day), (u64::MAX, day)] {
             let asked = MintArguments {

@@ -15,10 +15,10 @@ use nasd_protocol::manager::{
     Events, FileHandle, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch,
     ForwardReadArguments, ForwardSeek, ForwardWrite, Getattr, Getcap, Getwcap, Getxattr,
     HoldVolume, Lease, Listxattr, Lock, Lookup, ManagerStatus, Member, Mint, MintArguments, Minted,
-    MkmountArguments, Name, Numbered, Operation, PROGRAM, Procedure, Readdir, Readdirplus,
-    ReleaseVolume, Reload, ReloadVolumes, Renew, Repair, RepairAction, Returncap, Revoke, Rotate,
-    Space, StatisticsOperation, StatusOperation, TestLock, Unlock, VERSION, Volume, VolumeList,
-    VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames, XattrValue,
+    MkmountArguments, MovePart, Name, Numbered, Operation, PROGRAM, Procedure, Readdir,
+    Readdirplus, ReleaseVolume, Reload, ReloadVolumes, Renew, Repair, RepairAction, Returncap,
+    Revoke, Rotate, Space, StatisticsOperation, StatusOperation, TestLock, Unlock, VERSION, Volume,
+    VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -211,6 +211,10 @@ impl ManagerService {
             Procedure::Releasevolume => run::<ReleaseVolume>(arguments, |asked| {
                 administration.require_administrator(peer)?;
                 self.holding.release(&self.volumes, self.sessions.hub(), &asked)
+            }),
+            Procedure::Movepart => run::<MovePart>(arguments, |asked| {
+                administration.require_administrator(peer)?;
+                self.holding.move_part(&self.volumes, self.sessions.hub(), &asked)
             }),
             _ => self.answer_caller(procedure, head, arguments, payload, peer),
         }
@@ -431,7 +435,7 @@ impl ManagerService {
             cell: self.facts.cell,
             name: volume.name().clone(),
             root: names.getattr(caller, names.root())?,
-            drives: volume.drives().to_vec(),
+            drives: volume.drives(),
             protection: self.facts.protection,
             personality: volume.personality(),
             read_only: volume.is_read_only(),
@@ -444,10 +448,10 @@ impl ManagerService {
 
     /// A capability to hand on, and where it is good for something.
     fn mint(&self, names: &Namespace, caller: &Caller, asked: &MintArguments) -> Outcome<Minted> {
-        let drive = asked.file.drive;
-        let address = self.facts.drives.iter().find(|known| known.drive == drive);
-        let address = address.ok_or(ManagerStatus::Stale)?.address.clone();
         let capability = names.mint(caller, asked)?;
+        // Not always the one by which the file is known.
+        let drive = capability.capability.drive;
+        let address = self.volumes.address(drive).ok_or(ManagerStatus::Stale)?;
         let longest_lifetime = names.longest_lifetime_ns();
         Ok(Minted { capability, drive, address, longest_lifetime })
     }

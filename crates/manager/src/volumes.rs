@@ -4,6 +4,7 @@
 //! down in a table ([`crate::config::VolumeTable`]), come and go while the manager runs, and
 //! don't wait for each other: one whose root's drive is away is tried again with the housekeeping.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -15,7 +16,7 @@ use nasd_protocol::manager::{
     DriveAddress, ManagerStatus, Name, Procedure, VolumePart, VolumePartList, VolumeSummary,
     WorkingKeyState,
 };
-use nasd_types::{DriveId, PartitionId, Personality};
+use nasd_types::{DriveId, Location, PartitionId, Personality};
 use nasd_xdr::Decoder;
 
 use crate::config::{DriveConfig, ManagerConfig, TableError};
@@ -31,11 +32,50 @@ use crate::server::ServerError;
 /// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
 const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Where the parts of a volume are, by the drives where they were made.
+struct Parts(BTreeMap<DriveId, Part>);
+
+struct Part {
+    index: u32,
+    location: Location,
+    address: String,
+}
+
+impl Parts {
+    fn new(drives: &[DriveConfig]) -> Parts {
+        let mut parts = Parts(BTreeMap::new());
+        drives.iter().for_each(|drive| parts.put(drive));
+        parts
+    }
+
+    fn put(&mut self, told: &DriveConfig) {
+        let (index, location, address) = (told.index, told.location(), told.address.clone());
+        self.0.insert(told.id, Part { index, location, address });
+    }
+
+    /// What clients are told: where each drive is that has a part; and of those by which files are known, that have none any more, the index.
+    fn addresses(&self) -> Vec<DriveAddress> {
+        let at = |drive: DriveId, index: u32, address: &String| {
+            (drive, DriveAddress { drive, address: address.clone(), index })
+        };
+        let names = self.0.iter().map(|(made, part)| at(*made, part.index, &part.address));
+        let mut told: BTreeMap<DriveId, DriveAddress> = names.collect();
+        for part in self.0.values() {
+            let drive = part.location.drive;
+            let index = self.0.get(&drive).map_or(part.index, |known| known.index);
+            told.extend([at(drive, index, &part.address)]);
+        }
+        told.into_values().collect()
+    }
+}
+
 /// One volume.
 pub(crate) struct Volume {
     name: Name,
-    drives: Vec<DriveAddress>,
+    parts: Mutex<Parts>,
     objects: Arc<dyn ObjectStore>,
+    /// The same objects, if they are at drives.
+    remote: Option<Arc<RemoteDrives>>,
     rotation: Option<Rotation>,
     options: NamespaceOptions,
     /// It may change while the volume is served.
@@ -55,7 +95,8 @@ impl Volume {
             .keeper
             .as_ref()
             .map(|_| Rotation::new(Arc::clone(&drives), config.rotation_interval));
-        Volume::new(drives, rotation, keys, config)
+        let remote = Some(Arc::clone(&drives));
+        Volume { remote, ..Volume::new(drives, rotation, keys, config) }
     }
 
     fn new(
@@ -66,8 +107,9 @@ impl Volume {
     ) -> Volume {
         Volume {
             name: config.volume.clone(),
-            drives: config.drives.iter().map(drive_address).collect(),
+            parts: Mutex::new(Parts::new(&config.drives)),
             objects,
+            remote: None,
             rotation,
             options: namespace_options(config, keys),
             quota: Mutex::new(config.quota),
@@ -107,8 +149,37 @@ impl Volume {
     }
 
     /// Its drives, as clients are told of them.
-    pub(crate) fn drives(&self) -> &[DriveAddress] {
-        &self.drives
+    pub(crate) fn drives(&self) -> Vec<DriveAddress> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).addresses()
+    }
+
+    /// A part that nothing changes in is elsewhere from now on: `write_down` makes that durable.
+    fn move_part(
+        &self,
+        part: DriveId,
+        to: Location,
+        write_down: impl FnOnce() -> Result<DriveConfig, TableError>,
+    ) -> Outcome<()> {
+        let remote = self.remote.as_ref().ok_or(ManagerStatus::NotSupported)?;
+        if remote.location(part).is_none() {
+            return Err(ManagerStatus::NotFound);
+        }
+        let moved = remote.relocate(part, || {
+            let told = write_down()?;
+            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.put(&told);
+            Ok(told)
+        });
+        match moved {
+            Ok(()) => {
+                tracing::info!(volume = %self.name, %part, ?to, "a part of the volume was moved");
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(volume = %self.name, %part, ?to, %error, "a part of the volume was not moved");
+                Err(ManagerStatus::Io)
+            }
+        }
     }
 
     /// Opens the name space, unless it is. Callers must not be several at a time.
@@ -171,16 +242,17 @@ impl Volume {
         self.objects.partition(drive) == Some(partition)
     }
 
-    /// Whether it has the same name and partitions as another.
+    /// Whether it has the same name and partitions as another, at the same places.
     fn is_same(&self, other: &Volume) -> bool {
         let drives = |volume: &Volume| volume.objects.drives();
+        let place = |volume: &Volume, drive| {
+            (volume.objects.partition(drive), volume.objects.location(drive))
+        };
         self.name == other.name
             && self.personality() == other.personality()
             && self.is_read_only() == other.is_read_only()
             && drives(self) == drives(other)
-            && drives(self)
-                .into_iter()
-                .all(|drive| self.objects.partition(drive) == other.objects.partition(drive))
+            && drives(self).into_iter().all(|drive| place(self, drive) == place(other, drive))
     }
 }
 
@@ -282,6 +354,31 @@ impl Volumes {
         found.ok_or(ManagerStatus::NotFound)
     }
 
+    /// Where a drive is reached that some volume has a part on.
+    pub(crate) fn address(&self, drive: DriveId) -> Option<String> {
+        let drives = self.list().into_iter().flat_map(|volume| volume.drives());
+        let mut found = drives.into_iter().filter(|known| known.drive == drive);
+        found.next().map(|known| known.address)
+    }
+
+    /// A part of a volume is elsewhere from now on, which is written down in the table, if `is_held` says at the last moment that nothing has
+    /// changed in the volume since it was copied.
+    pub(crate) fn move_part(
+        &self,
+        volume: &Volume,
+        part: DriveId,
+        to: Location,
+        is_held: impl FnOnce() -> bool,
+    ) -> Outcome<()> {
+        // The table is not read meanwhile.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.config.table.as_ref().ok_or(ManagerStatus::NotSupported)?;
+        volume.move_part(part, to, || match is_held() {
+            true => table.move_part(&volume.name, part, to),
+            false => Err(TableError("the volume is not held any more".to_owned())),
+        })
+    }
+
     /// The name space that a call is about: arguments of procedures about files begin with a
     /// handle. One that is of no volume is refused by whichever looks at it, as are arguments that
     /// make no sense.
@@ -329,8 +426,8 @@ impl Volumes {
             };
             let asked: Vec<_> = objects.drives().into_iter().map(ask).collect();
             let told = asked.into_iter().filter_map(|(drive, answer)| {
-                let partition = objects.partition(drive)?;
-                Some(part(drive, partition, answer.join().ok().flatten()))
+                let made = Location { drive, partition: objects.partition(drive)? };
+                Some(part(made, objects.location(drive)?, answer.join().ok().flatten()))
             });
             told.collect()
         });
@@ -449,10 +546,12 @@ impl Volumes {
     }
 }
 
-fn part(drive: DriveId, partition: PartitionId, told: Option<PartitionControl>) -> VolumePart {
+fn part(made: Location, is: Location, told: Option<PartitionControl>) -> VolumePart {
     VolumePart {
-        drive,
-        partition,
+        drive: is.drive,
+        partition: is.partition,
+        made_drive: made.drive,
+        made_partition: made.partition,
         reachable: told.is_some(),
         quota_bytes: told.map_or(0, |told| told.summary.quota_bytes),
         used_bytes: told.map_or(0, |told| told.summary.used_bytes),

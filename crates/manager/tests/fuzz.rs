@@ -35,14 +35,15 @@ use nasd_protocol::manager::{
     HoldVolumeArguments, Lease, LeaseArguments, Link, LinkArguments, Listxattr, Lock,
     LockArguments, LockKind, LockMode, Lookup, LookupArguments, ManagerStatus, Member,
     MemberArguments, Mint, MintArguments, Mkdir, MkdirArguments, Mkmount, MkmountArguments, Mknod,
-    MknodArguments, Name, NewMode, Numbered, Operation, PROGRAM, Procedure, Readdir,
-    ReaddirArguments, Readdirplus, ReleaseVolume, ReleaseVolumeArguments, Reload, ReloadArguments,
-    ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
-    Repair, RepairAction, RepairArguments, Request, Returncap, ReturncapArguments, Revoke, Rmdir,
-    RmdirArguments, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr,
-    Setxattr, SetxattrArguments, Space, StatisticsOperation, StatusOperation, Symlink,
-    SymlinkArguments, TestLock, Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Unlock,
-    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes, XattrArguments, XattrFlags,
+    MknodArguments, MovePart, MovePartArguments, Name, NewMode, Numbered, Operation, PROGRAM,
+    Procedure, Readdir, ReaddirArguments, Readdirplus, ReleaseVolume, ReleaseVolumeArguments,
+    Reload, ReloadArguments, ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags,
+    Renew, RenewArguments, Repair, RepairAction, RepairArguments, Request, Returncap,
+    ReturncapArguments, Revoke, Rmdir, RmdirArguments, Rotate, RotateArguments, SetFileArguments,
+    SetFileAttributes, Setattr, Setxattr, SetxattrArguments, Space, StatisticsOperation,
+    StatusOperation, Symlink, SymlinkArguments, TestLock, Tmpfile, TmpfileArguments, Unlink,
+    UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes,
+    XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -50,7 +51,9 @@ use nasd_transport::{
     AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Payload, Peer, Presence,
     Receive, Service, Standing,
 };
-use nasd_types::{AppendToken, ObjectId, Personality, Rights, SeekTarget, Timestamp};
+use nasd_types::{
+    AppendToken, DriveId, ObjectId, PartitionId, Personality, Rights, SeekTarget, Timestamp,
+};
 use nasd_xdr::{Decoder, Encoder, XdrEncode, from_bytes, to_bytes};
 
 use guard::Guard;
@@ -409,6 +412,7 @@ impl Form {
             Procedure::Returncap => Form::of_operation::<Returncap>(),
             Procedure::Holdvolume => Form::of_operation::<HoldVolume>(),
             Procedure::Releasevolume => Form::of_operation::<ReleaseVolume>(),
+            Procedure::Movepart => Form::of_operation::<MovePart>(),
             Procedure::Mknod => Form::of_change::<Mknod>(),
             Procedure::ForwardRead => Form::of_operation::<ForwardRead>(),
             Procedure::ForwardWrite => Form::of_operation::<ForwardWrite>(),
@@ -443,6 +447,7 @@ fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &
         | Procedure::Reloadvolumes
         | Procedure::Holdvolume
         | Procedure::Releasevolume
+        | Procedure::Movepart
         | Procedure::Repair
         | Procedure::Statistics => {
             assert!(is_administrator, "{identity} has had {procedure:?}");
@@ -639,6 +644,12 @@ fn held_for_a_moment() -> Vec<u8> {
     sample(Procedure::Holdvolume, ADMINISTRATOR, &held)
 }
 
+/// Of a volume that is not held.
+fn moved_part() -> MovePartArguments {
+    let (part, drive, partition) = (DriveId(1), DriveId(2), PartitionId(7));
+    MovePartArguments { volume: name("home"), ticket: 1, part, drive, partition }
+}
+
 fn member() -> MemberArguments {
     MemberArguments { serial: name("01"), identity: name("host:a") }
 }
@@ -779,6 +790,8 @@ fn refused(files: &Files) -> Vec<Vec<u8>> {
             ADMINISTRATOR,
             &ReleaseVolumeArguments { volume: name("home"), ticket: 1 },
         ),
+        sample(Procedure::Movepart, ADMINISTRATOR, &moved_part()),
+        sample(Procedure::Movepart, HOST, &moved_part()),
         sample(Procedure::Rotate, HOST, &RotateArguments { at_once: true }),
         sample(Procedure::Member, SOMEBODY, &member()),
         sample(Procedure::Renew, ANONYMOUS, &RenewArguments { public_key: vec![4; 65] }),
@@ -805,7 +818,9 @@ fn the_samples_are_done_and_the_others_refused() {
         }));
         bare.finish();
     }
-    let all = Procedure::ALL.iter().filter(|each| **each != Procedure::Releasevolume);
+    // These need the number of a hold.
+    let after_hold = [Procedure::Releasevolume, Procedure::Movepart];
+    let all = Procedure::ALL.iter().filter(|each| !after_hold.contains(each));
     for procedure in all.map(|each| u32::from(*each)) {
         assert!(asked.contains(&procedure), "{procedure} has no sample");
     }

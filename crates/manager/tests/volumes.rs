@@ -14,13 +14,13 @@ use nasd_capability::SecretKey;
 use nasd_client::{Authority, Caller, ClientError, DriveClient, ManagerClient};
 use nasd_manager::adopt::adopt_partitions;
 use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper};
-use nasd_manager::{RootOptions, TableError, VolumeConfig, VolumeTable};
+use nasd_manager::{DriveConfig, RootOptions, TableError, VolumeConfig, VolumeTable};
 use nasd_protocol::drive::NO_QUOTA;
 use nasd_protocol::manager::{
     AttachArguments, File, FileHandle, GetcapArguments, GetwcapArguments, ManagerStatus, Name,
     ReturncapArguments, SetFileAttributes, XattrFlags,
 };
-use nasd_types::{DriveId, PartitionId, Personality};
+use nasd_types::{DriveId, Location, PartitionId, Personality};
 
 use setup::{Cell, DRIVE_KEY, PARTITION_KEY};
 use support::working_key;
@@ -50,6 +50,22 @@ struct Table {
 impl VolumeTable for Table {
     fn volumes(&self) -> Result<Vec<VolumeConfig>, TableError> {
         self.told.lock().unwrap().clone().ok_or_else(|| TableError("torn".to_owned()))
+    }
+
+    fn move_part(
+        &self,
+        volume: &Name,
+        drive: DriveId,
+        to: Location,
+    ) -> Result<DriveConfig, TableError> {
+        let mut told = self.told.lock().unwrap();
+        let told = told.as_mut().ok_or_else(|| TableError("torn".to_owned()))?;
+        let found = told.iter_mut().find(|known| known.name == *volume);
+        let parts = found.into_iter().flat_map(|volume| &mut volume.drives);
+        let mut parts = parts.filter(|part| part.id == drive);
+        let part = parts.next().ok_or_else(|| TableError("nothing was prepared".to_owned()))?;
+        part.moved_to = Some(to);
+        Ok(part.clone())
     }
 }
 

@@ -69,6 +69,15 @@ impl ObjectId {
     }
 }
 
+/// Where the objects of a part of a volume are. Files are known by where that part was made; it may have been moved since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// The drive.
+    pub drive: DriveId,
+    /// The partition of that drive.
+    pub partition: PartitionId,
+}
+
 /// An object's name within its drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {

@@ -22,7 +22,7 @@ pub use append::AppendToken;
 pub use attributes::{Attributes, FS_SPECIFIC_BYTES, FsSpecific, SetAttributes};
 pub use compression::Compression;
 pub use hashing::{NameHasher, NameHashing};
-pub use ids::{AuditId, CellId, DriveId, ObjectId, ObjectName, PartitionId};
+pub use ids::{AuditId, CellId, DriveId, Location, ObjectId, ObjectName, PartitionId};
 pub use order::WriteOrder;
 pub use personality::{Personality, UnknownPersonality};
 pub use protection::Protection;

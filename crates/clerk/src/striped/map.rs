@@ -102,7 +102,7 @@ impl ObjectPlace {
     ) -> Result<ObjectPlace, ClientError> {
         let nonsense = || ClientError::Protocol {
             server: manager.address().to_owned(),
-            why: format!("its map of {} has no meaning", grant.handle.name()),
+            why: format!("its map of {} has no meaning", grant.name()),
         };
         let members = map.components.len().checked_sub(map.stand_ins.len());
         let members = members.ok_or_else(nonsense)?;

@@ -8,14 +8,14 @@ use nasd_protocol::manager::{
     CellStatus, Changed, Commit, Create, CreateFileArguments, DirectoryPage, Enroll,
     EnrollArguments, Enrolled, File, FileHandle, FilePage, Getattr, HeldVolume, HoldVolume,
     HoldVolumeArguments, Link, LinkArguments, Lookup, LookupArguments, Member, MemberArguments,
-    Mint, MintArguments, Minted, Mkdir, MkdirArguments, Mkmount, MkmountArguments, Name, NewMode,
-    Readdir, ReaddirArguments, Readdirplus, ReleaseVolume, ReleaseVolumeArguments, Reload,
-    ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
-    Repair, RepairArguments, Revoke, Rmdir, RmdirArguments, Rotate, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, Statistics,
-    StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, Tmpfile, TmpfileArguments,
-    Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts,
-    Volumes,
+    Mint, MintArguments, Minted, Mkdir, MkdirArguments, Mkmount, MkmountArguments, MovePart,
+    MovePartArguments, Name, NewMode, Readdir, ReaddirArguments, Readdirplus, ReleaseVolume,
+    ReleaseVolumeArguments, Reload, ReloadArguments, ReloadVolumes, Rename, RenameArguments,
+    RenameFlags, Renew, RenewArguments, Repair, RepairArguments, Revoke, Rmdir, RmdirArguments,
+    Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
+    SpaceInformation, Statistics, StatisticsOperation, StatusOperation, Symlink, SymlinkArguments,
+    Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation,
+    VolumePartList, VolumeParts, Volumes,
 };
 
 use super::{Caller, ManagerClient};
@@ -269,6 +269,12 @@ impl ManagerClient {
     pub fn release_volume(&self, volume: &Name, held: HeldVolume) -> Result<(), ClientError> {
         let arguments = ReleaseVolumeArguments { volume: volume.clone(), ticket: held.ticket };
         self.call::<ReleaseVolume>(&Caller::ROOT, &arguments)
+    }
+
+    /// A part of a volume that is held is elsewhere from now on. For administrators alone. `ManagerStatus::Stale` where the volume is not held any
+    /// more; then, and where anything else stands in the way, the part is where it was.
+    pub fn move_part(&self, asked: &MovePartArguments) -> Result<(), ClientError> {
+        self.call::<MovePart>(&Caller::ROOT, asked)
     }
 
     /// Repairs the name space in one place. For administrators alone. `ManagerStatus::Exists` where

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, ReadOutcome, RetryPolicy};
+use nasd_client::{ClientError, ConnectOptions, DriveClient, ReadOutcome, RetryPolicy};
 use nasd_protocol::drive::{Appended, AttributesReply, Flushed, ReadData, Sought, Written};
 use nasd_protocol::manager::{
     FORWARD_WRITE_HEAD_BYTES, FileHandle, ForwardAppendArguments, ForwardPunchArguments,
@@ -38,7 +38,7 @@ pub(crate) use moved::Moved;
 use moved::SinceStart;
 use room::Room;
 pub use room::{ForwardedData, Lent};
-use warrants::Warrants;
+use warrants::{Warrant, Warrants};
 
 /// How long a drive may take for one request: less than clients wait for one answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -185,12 +185,12 @@ impl Forwarder {
         }
         let lent = self.room.lend_within(asked.member, length, ROOM_PATIENCE);
         let mut lent = lent.ok_or(ManagerStatus::Unavailable)?;
-        let read = |client: &DriveClient, authority: &Authority| {
-            read_all(client, authority, wanted, lent.bytes_mut())
+        let read = |client: &DriveClient, warrant: &Warrant| {
+            read_all(client, warrant, wanted, lent.bytes_mut())
         };
         let outcome = self.ask(asked, wanted.file, read)?;
         self.moved.add_read(outcome.length);
-        self.count_at(wanted.file.drive, outcome.length);
+        self.count_at(asked, wanted.file, outcome.length);
         let told = ReadData {
             logical_size: outcome.logical_size,
             fs_data_modify_time: outcome.fs_data_modify_time,
@@ -208,11 +208,10 @@ impl Forwarder {
     ) -> Outcome<Written> {
         let data = data.ok_or(ManagerStatus::Unavailable)?;
         let bytes = data.bytes();
-        let written = self.ask(asked, wanted.file, |client, authority| {
-            write_all(client, authority, wanted, bytes)
-        })?;
+        let written = self
+            .ask(asked, wanted.file, |client, warrant| write_all(client, warrant, wanted, bytes))?;
         self.moved.add_written(bytes.len());
-        self.count_at(wanted.file.drive, bytes.len());
+        self.count_at(asked, wanted.file, bytes.len());
         Ok(written)
     }
 
@@ -226,28 +225,30 @@ impl Forwarder {
         let data = data.ok_or(ManagerStatus::Unavailable)?;
         let (bytes, told) = (data.bytes(), Duration::from_nanos(wanted.age_ns));
         let mut is_first = wanted.age_ns == 0;
-        let appended = self.ask(asked, wanted.file, |client, authority| {
+        let appended = self.ask(asked, wanted.file, |client, warrant| {
             // What passed here counts too, or the drive would not look for the append far enough back.
             let age = if is_first { told } else { told + data.age().max(Duration::from_nanos(1)) };
             is_first = false;
-            client.append(authority, wanted.file.name(), (wanted.token, age), bytes)
+            client.append(&warrant.authority, warrant.name(), (wanted.token, age), bytes)
         })?;
         self.moved.add_written(bytes.len());
-        self.count_at(wanted.file.drive, bytes.len());
+        self.count_at(asked, wanted.file, bytes.len());
         Ok(appended)
     }
 
     /// Makes a file durable.
     pub(crate) fn flush(&self, asked: &Asked<'_>, file: FileHandle) -> Outcome<Flushed> {
-        self.ask(asked, file, |client, authority| {
-            client.flush(authority, file.partition, &[file.object])
+        self.ask(asked, file, |client, warrant| {
+            let name = warrant.name();
+            client.flush(&warrant.authority, name.partition, &[name.object])
         })
     }
 
     /// What the drive keeps of a file.
     pub(crate) fn getattr(&self, asked: &Asked<'_>, file: FileHandle) -> Outcome<AttributesReply> {
-        let attributes =
-            self.ask(asked, file, |client, authority| client.getattr(authority, file.name()))?;
+        let attributes = self.ask(asked, file, |client, warrant| {
+            client.getattr(&warrant.authority, warrant.name())
+        })?;
         Ok(AttributesReply { attributes })
     }
 
@@ -255,16 +256,16 @@ impl Forwarder {
     pub(crate) fn punch(&self, asked: &Asked<'_>, wanted: &ForwardPunchArguments) -> Outcome<()> {
         let &ForwardPunchArguments { file, offset, length, durable } = wanted;
         let regions = [Region::single(offset, length)];
-        self.ask(asked, file, |client, authority| {
-            client.punch(authority, file.name(), &regions, durable).map(drop)
+        self.ask(asked, file, |client, warrant| {
+            client.punch(&warrant.authority, warrant.name(), &regions, durable).map(drop)
         })
     }
 
     /// Looks for data, or a hole.
     pub(crate) fn seek(&self, asked: &Asked<'_>, wanted: &ForwardSeekArguments) -> Outcome<Sought> {
         let &ForwardSeekArguments { file, offset, target } = wanted;
-        let position = self.ask(asked, file, |client, authority| {
-            client.seek(authority, file.name(), offset, target)
+        let position = self.ask(asked, file, |client, warrant| {
+            client.seek(&warrant.authority, warrant.name(), offset, target)
         })?;
         Ok(Sought { position })
     }
@@ -274,18 +275,19 @@ impl Forwarder {
         &self,
         asked: &Asked<'_>,
         file: FileHandle,
-        mut request: impl FnMut(&DriveClient, &Authority) -> Result<T, ClientError>,
+        mut request: impl FnMut(&DriveClient, &Warrant) -> Result<T, ClientError>,
     ) -> Outcome<T> {
-        let drive = self.drives.get(&file.drive).ok_or(ManagerStatus::Stale)?;
         let Asked { names, caller, .. } = asked;
-        let answer = self
-            .warrants
-            .by_authority_of(names, caller, file, |authority| request(&drive.client, authority))?;
-        answer.map_err(|error| status_of(&error, file))
+        let answer = self.warrants.by_authority_of(names, caller, file, |warrant| {
+            let drive = self.drives.get(&warrant.drive());
+            drive.map(|drive| request(&drive.client, warrant)).transpose()
+        })?;
+        answer.map_err(|error| status_of(&error, file))?.ok_or(ManagerStatus::Stale)
     }
 
-    fn count_at(&self, drive: DriveId, bytes: usize) {
-        if let Some(drive) = self.drives.get(&drive) {
+    fn count_at(&self, asked: &Asked<'_>, file: FileHandle, bytes: usize) {
+        let location = asked.names.location(file);
+        if let Some(drive) = location.and_then(|location| self.drives.get(&location.drive)) {
             drive.moved.add(drive.instance(), bytes);
         }
     }
@@ -301,16 +303,17 @@ impl Drive {
 /// Reads as much as was asked for, or as there is, in as many transfers as the drive wants.
 fn read_all(
     client: &DriveClient,
-    authority: &Authority,
+    warrant: &Warrant,
     wanted: &ForwardReadArguments,
     into: &mut [u8],
 ) -> Result<ReadOutcome, ClientError> {
-    let (name, length) = (wanted.file.name(), into.len());
+    let (name, length) = (warrant.name(), into.len());
     let mut done = 0;
     loop {
         let part = (length - done).min(client.max_transfer());
         let offset = wanted.offset.saturating_add(done as u64);
-        let outcome = client.read(authority, name, offset, &mut into[done..done + part])?;
+        let outcome =
+            client.read(&warrant.authority, name, offset, &mut into[done..done + part])?;
         done += outcome.length;
         if outcome.length < part || done == length {
             return Ok(ReadOutcome { length: done, ..outcome });
@@ -321,16 +324,17 @@ fn read_all(
 /// Writes all, in as many transfers as the drive wants.
 fn write_all(
     client: &DriveClient,
-    authority: &Authority,
+    warrant: &Warrant,
     wanted: &ForwardWriteArguments,
     data: &[u8],
 ) -> Result<Written, ClientError> {
-    let name = wanted.file.name();
+    let name = warrant.name();
     let mut done = 0;
     loop {
         let end = data.len().min(done + client.max_transfer());
         let offset = wanted.offset.saturating_add(done as u64);
-        let written = client.write(authority, name, offset, &data[done..end], wanted.durable)?;
+        let written =
+            client.write(&warrant.authority, name, offset, &data[done..end], wanted.durable)?;
         done = end;
         if done == data.len() {
             return Ok(Written { length: data.len() as u64, ..written });

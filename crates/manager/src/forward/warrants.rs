@@ -4,9 +4,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nasd_capability::Capability;
 use nasd_client::{Authority, ClientError};
 use nasd_protocol::manager::{FileHandle, IssuedCapability, ManagerStatus};
-use nasd_types::Protection;
+use nasd_types::{DriveId, ObjectName, Protection};
 
 use crate::caller::Caller;
 use crate::lru::Lru;
@@ -19,9 +20,22 @@ const MAX_WARRANTS: usize = 8192;
 const MAX_RENEWALS: u32 = 8;
 
 /// A capability in use.
-struct Warrant {
+pub(super) struct Warrant {
     issued: IssuedCapability,
-    authority: Authority,
+    pub(super) authority: Authority,
+}
+
+impl Warrant {
+    /// The drive that it is for, which may be another one than that by which the file is known.
+    pub(super) fn drive(&self) -> DriveId {
+        self.issued.capability.drive
+    }
+
+    /// The object that it is for.
+    pub(super) fn name(&self) -> ObjectName {
+        let Capability { partition, object, .. } = self.issued.capability;
+        ObjectName { partition, object }
+    }
 }
 
 /// Whose, and for which file.
@@ -46,7 +60,7 @@ impl Warrants {
         names: &Namespace,
         caller: &Caller,
         file: FileHandle,
-        mut request: impl FnMut(&Authority) -> Result<T, ClientError>,
+        mut request: impl FnMut(&Warrant) -> Result<T, ClientError>,
     ) -> Outcome<Result<T, ClientError>> {
         let key = (Arc::new(caller.clone()), file);
         let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -55,7 +69,7 @@ impl Warrants {
             None => self.make(names, &key)?,
         };
         for _ in 0..MAX_RENEWALS {
-            match request(&warrant.authority) {
+            match request(&warrant) {
                 Err(error) if error.needs_new_capability() => {
                     let fresh = self.make(names, &key)?;
                     if fresh.issued == warrant.issued {

@@ -72,6 +72,7 @@ impl Namespace {
     /// What capabilities for a drive depend on.
     pub(super) fn drive_state(&self, drive: DriveId) -> DriveState {
         DriveState {
+            location: self.objects.location(drive),
             time: self.objects.drive_time(drive),
             minimum_protection: self.objects.minimum_protection(drive),
         }

@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use nasd_afs::callbacks::Version;
 use nasd_protocol::drive::PartitionControl;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
-use nasd_types::{CellId, DriveId, ObjectId, PartitionId, Personality};
+use nasd_types::{CellId, DriveId, Location, ObjectId, PartitionId, Personality};
 
 use crate::directory::DirectoryCache;
 use crate::file_record::FileRecord;
@@ -266,6 +266,11 @@ impl Namespace {
     /// Whether a file is of this volume, if it is anywhere.
     pub fn has(&self, file: FileHandle) -> bool {
         self.objects.partition(file.drive) == Some(file.partition)
+    }
+
+    /// Where a file's object is, if it is of this volume.
+    pub fn location(&self, file: FileHandle) -> Option<Location> {
+        self.objects.location(file.drive)
     }
 
     /// Whether a handle that a client sent could be of this volume at all.

@@ -9,7 +9,7 @@ pub mod remote;
 use nasd_protocol::drive::{BatchDone, BatchOperation, DriveControl, PartitionControl};
 use nasd_protocol::manager::FileHandle;
 use nasd_types::{
-    Attributes, DriveId, ObjectId, PartitionId, Protection, SetAttributes, Timestamp,
+    Attributes, DriveId, Location, ObjectId, PartitionId, Protection, SetAttributes, Timestamp,
 };
 use thiserror::Error;
 
@@ -89,6 +89,11 @@ pub trait ObjectStore: Send + Sync {
 
     /// The volume's partition of a drive; `None` for other drives.
     fn partition(&self, drive: DriveId) -> Option<PartitionId>;
+
+    /// Where the volume's part is that files know by this drive; `None` for other drives.
+    fn location(&self, drive: DriveId) -> Option<Location> {
+        self.partition(drive).map(|partition| Location { drive, partition })
+    }
 
     /// Makes an object on a drive. With `durable` it survives a power cut when this returns.
     fn create(

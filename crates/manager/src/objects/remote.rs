@@ -10,8 +10,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_protocol::drive::{
@@ -20,12 +20,13 @@ use nasd_protocol::drive::{
 use nasd_protocol::manager::FileHandle;
 use nasd_protocol::{Region, Status};
 use nasd_types::{
-    Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, SetAttributes, Timestamp,
+    Attributes, DriveId, Location, ObjectId, ObjectName, PartitionId, Protection, SetAttributes,
+    Timestamp,
 };
 use nasd_xdr::{XdrDecode, from_bytes};
 
 use super::{NewObject, ObjectError, ObjectStore, Outcomes, Wait};
-use crate::config::ManagerConfig;
+use crate::config::{DriveConfig, ManagerConfig, TableError};
 use crate::keys::{ChangeError, WorkingKey, WorkingKeys};
 
 /// Enough for the control objects with as many partitions as there may be.
@@ -37,7 +38,10 @@ const MAX_KEY_CHANGES: u32 = 64;
 struct Drive {
     patient: DriveClient,
     brief: DriveClient,
-    partition: PartitionId,
+    /// The partition, as files are known that are in it.
+    known_as: PartitionId,
+    /// Where it is.
+    location: Location,
     /// The options that drive and partition are known to demand.
     demanded: AtomicU32,
     /// By the working key of that epoch.
@@ -46,20 +50,40 @@ struct Drive {
     is_away: AtomicBool,
 }
 
+/// Gives a drive a working key.
+type SendKey<'a> = &'a mut dyn FnMut(&WorkingKey) -> Result<(), ObjectError>;
+
 /// The volume's drives.
 pub struct RemoteDrives {
-    drives: BTreeMap<DriveId, Drive>,
+    /// By the drives as files are known that are there.
+    drives: RwLock<BTreeMap<DriveId, Arc<Drive>>>,
     keys: Arc<WorkingKeys>,
+    connect: ConnectOptions,
+    short_patience: Duration,
     protection: Protection,
 }
 
 impl std::fmt::Debug for RemoteDrives {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.drives.keys()).finish()
+        f.debug_set().entries(ObjectStore::drives(self)).finish()
     }
 }
 
 impl Drive {
+    fn new(told: &DriveConfig, connect: &ConnectOptions, short_patience: Duration) -> Arc<Drive> {
+        let location = told.location();
+        let patient = DriveClient::tcp(told.address.clone(), Some(location.drive), connect);
+        Arc::new(Drive {
+            brief: patient.with_retry(RetryPolicy::within(short_patience)),
+            patient,
+            known_as: told.partition,
+            location,
+            demanded: AtomicU32::new(Protection::NONE.bits()),
+            by_working_key: Mutex::new(None),
+            is_away: AtomicBool::new(false),
+        })
+    }
+
     fn demanded(&self) -> Protection {
         Protection::from_bits_retain(self.demanded.load(Ordering::Relaxed))
     }
@@ -68,29 +92,47 @@ impl Drive {
 impl RemoteDrives {
     /// The drives of a configuration, asked by these keys. Nothing is sent before the first call.
     pub fn new(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> RemoteDrives {
-        let options = ConnectOptions {
+        let connect = ConnectOptions {
             connections: config.drive_connections,
             retry: RetryPolicy::within(config.patience),
             network: Arc::clone(&config.network),
             ..ConnectOptions::default()
         };
-        let brief = RetryPolicy::within(config.short_patience);
         // Whatever clients are told: who can alter the manager's requests can alter the name space.
         let protection = config.protection | Protection::INTEGRITY_ARGS;
-        let drive = |drive: &crate::config::DriveConfig| {
-            let patient = DriveClient::tcp(drive.address.clone(), Some(drive.id), &options);
-            let drive_state = Drive {
-                brief: patient.with_retry(brief),
-                patient,
-                partition: drive.partition,
-                demanded: AtomicU32::new(Protection::NONE.bits()),
-                by_working_key: Mutex::new(None),
-                is_away: AtomicBool::new(false),
-            };
-            (drive.id, drive_state)
-        };
-        let drives = config.drives.iter().map(drive).collect();
-        RemoteDrives { drives, keys, protection }
+        let short_patience = config.short_patience;
+        let drive = |told: &DriveConfig| (told.id, Drive::new(told, &connect, short_patience));
+        let drives = RwLock::new(config.drives.iter().map(drive).collect());
+        RemoteDrives { drives, keys, connect, short_patience, protection }
+    }
+
+    fn drive(&self, id: DriveId) -> Option<Arc<Drive>> {
+        self.drives.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// The part that files know by this drive is elsewhere from now on, as `write_down` tells when it has made that durable; nothing that was given
+    /// out for where it was is good any more. Nothing may change in that part meanwhile.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; then it is where it was.
+    pub fn relocate(
+        &self,
+        id: DriveId,
+        write_down: impl FnOnce() -> Result<DriveConfig, TableError>,
+    ) -> Result<(), ChangeError> {
+        let before = self.drive(id).ok_or(ChangeError::NoAuthority)?;
+        // So that both changes of keys are not what finds out that it is away, or what it demands.
+        before.brief.inquiry().map_err(object_error)?;
+        self.learn_demands(id, &before);
+        self.send_by_partition_key(id, &before, &Cell::new(false), |send| {
+            self.keys.relocate(id, now(), send, || {
+                let told = write_down()?;
+                let there = Drive::new(&told, &self.connect, self.short_patience);
+                let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+                drives.insert(id, there);
+                Ok(told)
+            })
+        })
     }
 
     /// The keys that the drives are asked by.
@@ -104,9 +146,9 @@ impl RemoteDrives {
     /// # Errors
     /// [`ChangeError`]; what was begun is taken up by the next call.
     pub fn change_key(&self, drive: DriveId) -> Result<(), ChangeError> {
-        let remote = self.drives.get(&drive).ok_or(ChangeError::NoAuthority)?;
+        let remote = self.drive(drive).ok_or(ChangeError::NoAuthority)?;
         remote.brief.inquiry().map_err(object_error)?;
-        self.send_keys(drive, remote)
+        self.send_keys(drive, &remote)
     }
 
     fn send_keys(&self, drive: DriveId, remote: &Drive) -> Result<(), ChangeError> {
@@ -125,13 +167,26 @@ impl RemoteDrives {
         remote: &Drive,
         is_too_weak: &Cell<bool>,
     ) -> Result<(), ChangeError> {
-        let protection = self.protection_for(remote);
-        let authority = |key| Authority::partition_key(remote.partition, key, protection);
+        self.send_by_partition_key(drive, remote, is_too_weak, |send| {
+            self.keys.change(drive, now(), send)
+        })
+    }
+
+    /// Does something by what gives a drive working keys.
+    fn send_by_partition_key(
+        &self,
+        drive: DriveId,
+        remote: &Drive,
+        is_too_weak: &Cell<bool>,
+        change: impl FnOnce(SendKey<'_>) -> Result<(), ChangeError>,
+    ) -> Result<(), ChangeError> {
+        let (protection, partition) = (self.protection_for(remote), remote.location.partition);
+        let authority = |key| Authority::partition_key(partition, key, protection);
         let mut by = self.keys.partition_keys(drive)?.into_iter().map(authority);
         let mut right = by.next().ok_or(ChangeError::NoAuthority)?;
-        self.keys.change(drive, now(), |WorkingKey { epoch, key }| {
+        change(&mut |WorkingKey { epoch, key }| {
             loop {
-                let set = remote.brief.set_working_key(&right, remote.partition, *epoch, key);
+                let set = remote.brief.set_working_key(&right, partition, *epoch, key);
                 // Also if an earlier try was lost: it had the same key.
                 let status = set.as_ref().err().and_then(ClientError::status);
                 let weak = [Some(Status::RefusedProtection), Some(Status::RefusedMinimum)];
@@ -156,7 +211,7 @@ impl RemoteDrives {
         {
             return Some((*epoch, Arc::clone(authority)));
         }
-        let authority = Authority::working_key(drive.partition, key.key, protection);
+        let authority = Authority::working_key(drive.location.partition, key.key, protection);
         let fresh = (key.epoch, Arc::new(authority));
         *known = Some(fresh.clone());
         Some(fresh)
@@ -177,8 +232,9 @@ impl RemoteDrives {
         // With all that there is, as the partition may demand any of it.
         let private = Protection::PRIVACY_CAPABILITY;
         let strongest = told.protections.intersection(Protection::SUPPORTED).difference(private);
-        let by = Authority::working_key(drive.partition, key.key, strongest);
-        let of_partition = match drive.brief.partition_control(&by, drive.partition) {
+        let partition = drive.location.partition;
+        let by = Authority::working_key(partition, key.key, strongest);
+        let of_partition = match drive.brief.partition_control(&by, partition) {
             Ok(control) => control.summary.minimum_protection,
             Err(error) => {
                 tracing::warn!(drive = %id, %error, "the partition's minimum is not known");
@@ -212,22 +268,27 @@ impl RemoteDrives {
         wait: Wait,
         mut call: impl FnMut(&DriveClient, &Authority, PartitionId) -> Result<T, ClientError>,
     ) -> Result<T, ObjectError> {
-        let drive = self.drives.get(&id).ok_or(ObjectError::NoSuchObject)?;
+        let mut drive = self.drive(id).ok_or(ObjectError::NoSuchObject)?;
         let patient = wait == Wait::Patient && !drive.is_away.load(Ordering::Relaxed);
-        let client = if patient { &drive.patient } else { &drive.brief };
         let mut changes = 0;
         let result = loop {
-            let (epoch, authority) = self.authority(id, drive).ok_or(ObjectError::NoSuchObject)?;
-            match call(client, &authority, drive.partition) {
+            let client = if patient { &drive.patient } else { &drive.brief };
+            let (epoch, authority) = self.authority(id, &drive).ok_or(ObjectError::NoSuchObject)?;
+            match call(client, &authority, drive.location.partition) {
+                Err(ClientError::Refused(_))
+                    if changes < MAX_KEY_CHANGES && self.has_moved(id, &mut drive) =>
+                {
+                    changes += 1;
+                }
                 Err(ClientError::Refused(status))
                     if status.needs_new_capability()
                         && changes < MAX_KEY_CHANGES
-                        && self.has_key_changed(id, drive, epoch) =>
+                        && self.has_key_changed(id, &drive, epoch) =>
                 {
                     changes += 1;
                 }
                 Err(ClientError::Refused(Status::RefusedProtection | Status::RefusedMinimum))
-                    if changes < MAX_KEY_CHANGES && self.learn_demands(id, drive) =>
+                    if changes < MAX_KEY_CHANGES && self.learn_demands(id, &drive) =>
                 {
                     changes += 1;
                 }
@@ -242,6 +303,15 @@ impl RemoteDrives {
             _ => drive.is_away.store(false, Ordering::Relaxed),
         }
         result
+    }
+
+    /// Whether the drive's part was moved since it was looked up; then that is where it is now.
+    fn has_moved(&self, id: DriveId, drive: &mut Arc<Drive>) -> bool {
+        let Some(now) = self.drive(id).filter(|now| !Arc::ptr_eq(now, drive)) else {
+            return false;
+        };
+        *drive = now;
+        true
     }
 
     /// Does what goes into one call.
@@ -288,6 +358,11 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_parts(since.as_secs(), since.subsec_nanos())
 }
 
+/// The name of an object where its part of the volume is.
+fn within(partition: PartitionId, object: FileHandle) -> ObjectName {
+    ObjectName { partition, object: object.object }
+}
+
 fn object_error(error: ClientError) -> ObjectError {
     match &error {
         ClientError::Drive(Status::NoSuchObject | Status::NoSuchPartition) => {
@@ -305,11 +380,15 @@ fn object_error(error: ClientError) -> ObjectError {
 
 impl ObjectStore for RemoteDrives {
     fn drives(&self) -> Vec<DriveId> {
-        self.drives.keys().copied().collect()
+        self.drives.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
     fn partition(&self, drive: DriveId) -> Option<PartitionId> {
-        self.drives.get(&drive).map(|drive| drive.partition)
+        self.drive(drive).map(|drive| drive.known_as)
+    }
+
+    fn location(&self, drive: DriveId) -> Option<Location> {
+        self.drive(drive).map(|drive| drive.location)
     }
 
     fn create(
@@ -321,19 +400,22 @@ impl ObjectStore for RemoteDrives {
     ) -> Result<NewObject, ObjectError> {
         self.on(drive, wait, |client, authority, partition| {
             let created = client.create(authority, partition, initial, durable)?;
+            let partition = self.partition(drive).unwrap_or(partition);
             let handle = FileHandle { drive, partition, object: created.object };
             Ok(NewObject { handle, attributes: created.attributes })
         })
     }
 
     fn remove(&self, object: FileHandle, durable: bool, wait: Wait) -> Result<(), ObjectError> {
-        self.on(object.drive, wait, |client, authority, _| {
-            client.remove(authority, object.name(), durable)
+        self.on(object.drive, wait, |client, authority, partition| {
+            client.remove(authority, within(partition, object), durable)
         })
     }
 
     fn getattr(&self, object: FileHandle, wait: Wait) -> Result<Attributes, ObjectError> {
-        self.on(object.drive, wait, |client, authority, _| client.getattr(authority, object.name()))
+        self.on(object.drive, wait, |client, authority, partition| {
+            client.getattr(authority, within(partition, object))
+        })
     }
 
     fn setattr(
@@ -343,8 +425,8 @@ impl ObjectStore for RemoteDrives {
         durable: bool,
         wait: Wait,
     ) -> Result<Attributes, ObjectError> {
-        self.on(object.drive, wait, |client, authority, _| {
-            client.setattr(authority, object.name(), changes, durable)
+        self.on(object.drive, wait, |client, authority, partition| {
+            client.setattr(authority, within(partition, object), changes, durable)
         })
     }
 
@@ -356,8 +438,8 @@ impl ObjectStore for RemoteDrives {
         wait: Wait,
     ) -> Result<u64, ObjectError> {
         let region = Region::single(offset, length);
-        self.on(object.drive, wait, |client, authority, _| {
-            Ok(client.blocks_required(authority, object.name(), &[region])?.maximum)
+        self.on(object.drive, wait, |client, authority, partition| {
+            Ok(client.blocks_required(authority, within(partition, object), &[region])?.maximum)
         })
     }
 
@@ -371,12 +453,13 @@ impl ObjectStore for RemoteDrives {
         let mut data = Vec::new();
         while (data.len() as u64) < length {
             let start = data.len();
-            let (wanted, got) = self.on(object.drive, wait, |client, authority, _| {
+            let (wanted, got) = self.on(object.drive, wait, |client, authority, partition| {
                 let left = usize::try_from(length).unwrap_or(usize::MAX) - start;
                 let wanted = left.min(client.max_transfer());
                 data.resize(start + wanted, 0);
                 let at = offset + start as u64;
-                let outcome = client.read(authority, object.name(), at, &mut data[start..])?;
+                let outcome =
+                    client.read(authority, within(partition, object), at, &mut data[start..])?;
                 Ok((wanted, outcome.length))
             })?;
             data.truncate(start + got);
@@ -395,8 +478,9 @@ impl ObjectStore for RemoteDrives {
         durable: bool,
         wait: Wait,
     ) -> Result<u64, ObjectError> {
-        self.on(object.drive, wait, |client, authority, _| {
-            let written = client.write(authority, object.name(), offset, data, durable)?;
+        self.on(object.drive, wait, |client, authority, partition| {
+            let written =
+                client.write(authority, within(partition, object), offset, data, durable)?;
             Ok(written.instance)
         })
     }
@@ -451,11 +535,11 @@ impl ObjectStore for RemoteDrives {
     }
 
     fn minimum_protection(&self, drive: DriveId) -> Protection {
-        self.drives.get(&drive).map_or(Protection::NONE, Drive::demanded)
+        self.drive(drive).map_or(Protection::NONE, |drive| drive.demanded())
     }
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {
-        self.drives.get(&drive).map_or(Timestamp::default(), |drive| drive.patient.drive_time())
+        self.drive(drive).map_or(Timestamp::default(), |drive| drive.patient.drive_time())
     }
 
     fn file_time(&self, drive: DriveId) -> Timestamp {

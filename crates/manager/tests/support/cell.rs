@@ -183,6 +183,7 @@ pub fn drives_and_config(count: u64) -> (Vec<TestDrive>, ManagerConfig) {
         address: drive.address.to_string(),
         index: index as u32,
         partition: PARTITION,
+        moved_to: None,
         keys: KeptKeys::new(1, working_key(drive.id)),
     });
     let name = Name::new("home").unwrap();

@@ -67,6 +67,17 @@ pub enum VolumeCommand {
         /// The new one's name.
         clone: String,
     },
+    /// Move what a volume has on one drive to another one, while it is in use: files stay what they are, open or not.
+    Move {
+        /// Its name.
+        name: String,
+        /// The drive that it is on, by its number.
+        #[arg(long, value_name = "DRIVE")]
+        from: u32,
+        /// The drive that it is to be on.
+        #[arg(long, value_name = "DRIVE")]
+        to: u32,
+    },
     /// Show how much a volume may hold and what is left of it, or change that, as `resize` does.
     Quota {
         /// Its name.

@@ -15,7 +15,7 @@ use nasd_protocol::manager::{
     DirectoryEntry, DriveAddress, FileHandle, ManagerStatus, Name, RepairAction, RepairArguments,
     VolumePart,
 };
-use nasd_types::{ObjectId, Protection};
+use nasd_types::{ObjectId, ObjectName, Protection};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -178,11 +178,12 @@ impl<'a> LiveVolume<'a> {
     /// Whether an object that no name leads to is nothing to tell of: what a file's record leads to, and
     /// no file itself, or gone meanwhile.
     fn is_attributes_or_gone(&self, object: FileHandle) -> Result<bool, Box<dyn Error>> {
-        let part = self.parts.iter().find(|part| part.drive == object.drive);
+        let part = self.parts.iter().find(|part| part.made_drive == object.drive);
         let part = part.ok_or("the object is on a drive that is none of the volume's")?;
         let mut magic = [0; ATTRIBUTES.len()];
         let (client, _) = self.drive(part)?;
-        let read = client.read(&self.authority(part)?, object.name(), 0, &mut magic);
+        let name = ObjectName { partition: part.partition, object: object.object };
+        let read = client.read(&self.authority(part)?, name, 0, &mut magic);
         // One that can't be read is not to be judged.
         Ok(read.is_err() || magic == *ATTRIBUTES)
     }
@@ -249,7 +250,7 @@ impl View for LiveVolume<'_> {
     fn objects(&self) -> Result<BTreeSet<FileHandle>, Box<dyn Error>> {
         let mut all = BTreeSet::new();
         for part in &self.parts {
-            let (drive, partition) = (part.drive, part.partition);
+            let (drive, partition) = (part.made_drive, part.made_partition);
             let listed = self.list(part)?.into_iter();
             let dynamic = listed.filter(|object| *object >= ObjectId::FIRST_DYNAMIC);
             all.extend(dynamic.map(|object| FileHandle { drive, partition, object }));

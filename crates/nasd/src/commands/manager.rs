@@ -82,6 +82,7 @@ fn configuration(cell: &Cell, ledger: Arc<Ledger>) -> Result<ManagerConfig, Box<
             address: drive.address.to_string(),
             index: drive.index,
             partition: drive.partition_id(),
+            moved_to: None,
             keys,
         });
     }

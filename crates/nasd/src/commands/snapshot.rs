@@ -4,6 +4,7 @@
 //! copy alone: keys, and names that lead to its own files. Until that is done it is unfinished, and nobody serves it.
 
 use super::Outcome;
+use super::held::Held;
 use super::partition::summaries;
 use super::volume::{drive_session, furnish, tell_manager};
 use crate::drive_session::DriveSession;
@@ -13,17 +14,11 @@ use nasd_cell::{
     Cell, DriveConfig, PartitionKeys, VolumeConfig, VolumePart, adopt_volume, begin_copy,
     check_volume_name, copied_volume, set_finished,
 };
-use nasd_client::{ClientError, ManagerClient};
-use nasd_protocol::ManagerStatus;
 use nasd_protocol::drive::NO_QUOTA;
-use nasd_protocol::manager::{HeldVolume, Name};
 use nasd_types::PartitionId;
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-
-/// For how long the volume is held at most: then it goes on, whatever became of this command.
-const MOST: Duration = Duration::from_secs(60);
 
 /// How often it is told how far the names are.
 const TOLD_EVERY: Duration = Duration::from_millis(200);
@@ -91,44 +86,6 @@ fn sessions(
     Ok(sessions)
 }
 
-/// A volume that is held still.
-struct Held<'a> {
-    administrator: &'a ManagerClient,
-    name: Name,
-    held: HeldVolume,
-    /// Before it was asked for.
-    since: Instant,
-}
-
-impl<'a> Held<'a> {
-    fn begin(administrator: &'a ManagerClient, source: &str) -> Result<Self, Box<dyn Error>> {
-        let (name, since) = (Name::new(source)?, Instant::now());
-        let held = administrator.hold_volume(&name, MOST).map_err(|error| match error {
-            ClientError::Manager(ManagerStatus::Busy) => format!(
-                "{source} does not stand still: somebody is not done storing, or makes another copy; try again"
-            ),
-            ClientError::Manager(ManagerStatus::Unavailable) => format!(
-                "{source} does not stand still: a drive is away; `nasd status` shows which"
-            ),
-            other => format!("the manager does not hold {source} still: {other}"),
-        })?;
-        Ok(Held { administrator, name, held, since })
-    }
-
-    /// Lets the volume go on: for how long it was held.
-    fn end(self) -> Result<Duration, Box<dyn Error>> {
-        let ended = self.administrator.release_volume(&self.name, self.held);
-        let took = self.since.elapsed();
-        match ended {
-            Ok(()) => Ok(took),
-            Err(ClientError::Manager(ManagerStatus::Stale | ManagerStatus::NotFound)) => Err(
-                "the volume went on before all drives had copied their parts: the copy is worth nothing".into(),
-            ),
-            Err(other) => Err(format!("whether the volume was held all the time is not known: {other}").into()),
-        }
-    }
-}
-
 /// A volume that is being made, and what it is a copy of.
 struct Copies<'a> {
     cell: &'a Cell,
@@ -151,7 +108,7 @@ impl Copies<'_> {
             let fault = |_| Err("a thread has panicked".to_owned());
             begun.into_iter().map(|copying| copying.join().unwrap_or_else(fault)).collect()
         });
-        let ended = held.end();
+        let ended = held.end("the copy is worth nothing");
         made.into_iter().collect::<Result<Vec<()>, String>>()?;
         ended
     }

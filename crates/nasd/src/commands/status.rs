@@ -464,9 +464,9 @@ fn keys(cell: &Cell) -> Vec<KeyFacts> {
             keys.push(fact(format!("drive {index}, volume {}", cell.config.volume), kept));
         }
         for volume in &cell.config.other_volumes {
-            let part = volume.parts.iter().find(|part| part.drive_id() == id);
-            let kept = part.and_then(|part| keyring.volume_keys(id, part.partition_id()));
-            if let Some(kept) = kept {
+            let parts = volume.parts.iter().filter(|part| part.drive_id() == id);
+            let kept = parts.filter_map(|part| keyring.volume_keys(id, part.partition_id()));
+            for kept in kept {
                 keys.push(fact(format!("drive {index}, volume {}", volume.name), kept));
             }
         }

@@ -6,6 +6,7 @@
 use super::Outcome;
 use super::agree::agree;
 use super::files::{attach, detach};
+use super::moving::{move_parts, remove_leftovers};
 use super::partition::{set_up, summaries};
 use super::snapshot::copy;
 use super::spreading::{Asked, Spreading};
@@ -22,7 +23,7 @@ use nasd_cell::{
 };
 use nasd_protocol::drive::{NO_QUOTA, SetstripingArguments};
 use nasd_protocol::manager::{Name, VolumePart};
-use nasd_types::{DriveId, PartitionId, Personality};
+use nasd_types::{DriveId, Location, PartitionId, Personality};
 use serde_json::json;
 use std::error::Error;
 
@@ -42,6 +43,7 @@ pub fn run(cell: &Cell, command: VolumeCommand, json: bool) -> Outcome {
         VolumeCommand::Show { name } => show(cell, &name, json),
         VolumeCommand::Snapshot { name, snapshot } => copy(cell, &name, &snapshot, true),
         VolumeCommand::Clone { name, clone } => copy(cell, &name, &clone, false),
+        VolumeCommand::Move { name, from, to } => move_parts(cell, &name, from, to),
         VolumeCommand::Remove { name, yes, with_files } => remove(cell, &name, yes, with_files),
         VolumeCommand::Attach { path, volume } => attach(cell, &path, &volume),
         VolumeCommand::Detach { path } => detach(cell, &path),
@@ -460,22 +462,32 @@ fn remove(cell: &Cell, name: &str, yes: bool, with_files: bool) -> Outcome {
     // From now on nobody serves it, and whatever happens, this command can be given again.
     set_finished(cell, name, false)?;
     tell_manager(cell)?;
+    remove_leftovers(cell, name)?;
     for part in &volume.parts {
-        let (id, partition) = (part.drive_id(), part.partition_id());
-        if let Some(drive) = cell.config.drives.iter().find(|drive| drive.drive_id() == id) {
-            let session = drive_session(cell, drive)?;
-            if summaries(&session)?.iter().any(|there| there.partition == partition) {
-                let removed = session.client.remove_partition(&session.authority, partition);
-                removed.map_err(session.failed(format!("remove partition {partition}")))?;
-            }
-        }
-        Keyring::update(&cell.keyring_path(), |ring| {
-            ring.remove_partition(id, partition);
-            Ok(())
-        })?;
+        remove_part(cell, part.location())?;
     }
     forget_volume(cell, name)?;
     say!("volume {name} is removed");
+    Ok(())
+}
+
+/// Takes a partition of a volume from its drive, if it has it and is one of the cell's, and its keys from the keyring.
+///
+/// # Errors
+/// If the drive refuses or does not answer, or the keyring can't be written.
+pub fn remove_part(cell: &Cell, at: Location) -> Outcome {
+    let Location { drive, partition } = at;
+    if let Some(drive) = cell.config.drives.iter().find(|known| known.drive_id() == drive) {
+        let session = drive_session(cell, drive)?;
+        if summaries(&session)?.iter().any(|there| there.partition == partition) {
+            let removed = session.client.remove_partition(&session.authority, partition);
+            removed.map_err(session.failed(format!("remove partition {partition}")))?;
+        }
+    }
+    Keyring::update(&cell.keyring_path(), |ring| {
+        ring.remove_partition(drive, partition);
+        Ok(())
+    })?;
     Ok(())
 }
 
@@ -515,19 +527,18 @@ fn resize(cell: &Cell, name: &str, quota: u64) -> Outcome {
         false => cell.config.drives.iter().collect(),
     };
     let sessions = drive_sessions(cell, &drives)?;
-    let partition_of = |drive: &DriveSession| -> Result<Option<PartitionId>, String> {
+    let partitions_of = |drive: &DriveSession| -> Result<Vec<PartitionId>, String> {
         if name == cell.config.volume {
-            return Ok(drive.volume_partition());
+            return Ok(drive.volume_partition().into_iter().collect());
         }
-        let parts = &known(cell, name)?.parts;
-        let part = parts.iter().find(|part| part.drive_id() == drive.drive);
-        Ok(part.map(|part| part.partition_id()))
+        let parts = known(cell, name)?.parts.iter();
+        let there = parts.filter(|part| part.drive_id() == drive.drive);
+        Ok(there.map(|part| part.partition_id()).collect())
     };
     let mut parts = Vec::new();
     for (session, capacity) in &sessions {
-        if let Some(partition) = partition_of(session)? {
-            parts.push((session, partition, *capacity));
-        }
+        let there = partitions_of(session)?;
+        parts.extend(there.into_iter().map(|partition| (session, partition, *capacity)));
     }
     let capacities: Vec<u64> = parts.iter().map(|(.., capacity)| *capacity).collect();
     let mut used = Vec::new();

@@ -100,8 +100,9 @@ pub use tmpfile::{Tmpfile, TmpfileArguments};
 pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
 pub use volumes::{
-    HeldVolume, HoldVolume, HoldVolumeArguments, ReleaseVolume, ReleaseVolumeArguments,
-    ReloadVolumes, VolumeList, VolumePart, VolumePartList, VolumeParts, VolumeSummary, Volumes,
+    HeldVolume, HoldVolume, HoldVolumeArguments, MovePart, MovePartArguments, ReleaseVolume,
+    ReleaseVolumeArguments, ReloadVolumes, VolumeList, VolumePart, VolumePartList, VolumeParts,
+    VolumeSummary, Volumes,
 };
 pub use xattr::{
     Getxattr, Listxattr, Removexattr, Setxattr, SetxattrArguments, XattrArguments, XattrFlags,
@@ -231,6 +232,8 @@ xdr_enum! {
         Holdvolume = 120,
         /// A volume that was held goes on.
         Releasevolume = 121,
+        /// A part of a volume that is held is elsewhere.
+        Movepart = 122,
     }
 }
 

@@ -1,5 +1,5 @@
 //! `volumes`, `volumeparts`, `reloadvolumes`: which volumes a cell has, and what each takes on the drives; `holdvolume`,
-//! `releasevolume`: a volume in which nothing changes for a moment.
+//! `releasevolume`: a volume in which nothing changes for a moment; `movepart`: a part of it that is elsewhere.
 
 use nasd_types::{DriveId, PartitionId, Personality};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
@@ -105,6 +105,33 @@ message! {
     }
 }
 
+/// The operation: a part of a volume that is held is elsewhere from now on: there its partition was copied to since. No capability that was given for
+/// where it was is good any more. Only administrators may ask for it. [`super::ManagerStatus::Stale`] where the volume is not held any more.
+#[derive(Debug)]
+pub enum MovePart {}
+
+impl Operation for MovePart {
+    const PROCEDURE: Procedure = Procedure::Movepart;
+    type Arguments = MovePartArguments;
+    type Reply = ();
+}
+
+message! {
+    /// Arguments (`nasd_move_part_arguments`).
+    pub struct MovePartArguments {
+        /// The volume's name.
+        pub volume: Name,
+        /// As the answer to `holdvolume` had it.
+        pub ticket: u64,
+        /// The part, by the drive where it was made, as files are known that are in it.
+        pub part: DriveId,
+        /// The drive where it is from now on.
+        pub drive: DriveId,
+        /// Its partition there.
+        pub partition: PartitionId,
+    }
+}
+
 /// The answer (`nasd_volume_list`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeList {
@@ -132,6 +159,10 @@ message! {
         pub drive: DriveId,
         /// The volume's partition there.
         pub partition: PartitionId,
+        /// The drive where this part was made, by which files are known that are in it; it is the same unless the part was moved.
+        pub made_drive: DriveId,
+        /// Its partition there.
+        pub made_partition: PartitionId,
         /// Whether the drive has answered; the numbers are 0 if not.
         pub reachable: bool,
         /// Bytes that the partition may take; all ones for no limit.

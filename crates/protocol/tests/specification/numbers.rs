@@ -376,7 +376,7 @@ fn operations_have_the_types_of_the_specification() {
         ForwardAppend
         StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus
-        Tmpfile Getcap Getwcap Returncap Mkmount HoldVolume ReleaseVolume);
+        Tmpfile Getcap Getwcap Returncap Mkmount HoldVolume ReleaseVolume MovePart);
     check_operations!(&spec, "NASD_BULK_DESK", bulk_desk:
         Ticket Look List Mkdir Rename Remove Settime Setmode);
 }

@@ -34,10 +34,10 @@ use nasd_protocol::manager::{
     HeldVolume, HoldVolumeArguments, InTheWay, IssuedCapability, LeaseArguments, Leased,
     LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments,
     ManagerStatus, MemberArguments, Membership, MintArguments, Minted, MkdirArguments,
-    MkmountArguments, MknodArguments, Name, NewMode, OperationStatistics, Readable,
-    ReaddirArguments, ReleaseVolumeArguments, ReloadArguments, RenameArguments, RenameFlags,
-    RenewArguments, RepairAction, RepairArguments, Request, ReturncapArguments, Returned,
-    RmdirArguments, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
+    MkmountArguments, MknodArguments, MovePartArguments, Name, NewMode, OperationStatistics,
+    Readable, ReaddirArguments, ReleaseVolumeArguments, ReloadArguments, RenameArguments,
+    RenameFlags, RenewArguments, RepairAction, RepairArguments, Request, ReturncapArguments,
+    Returned, RmdirArguments, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
     SetxattrArguments, SpaceInformation, Statistics, SymlinkArguments, TmpfileArguments,
     ToldDirectory, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
     VolumePartList, VolumeSummary, WorkingKeyState, Writable, XattrArguments, XattrFlags,
@@ -1057,6 +1057,16 @@ fn callback_samples() -> Vec<Sample> {
             "nasd_release_volume_arguments",
             &ReleaseVolumeArguments { volume: name("volume"), ticket: n("ticket") },
         ),
+        message(
+            "nasd_move_part_arguments",
+            &MovePartArguments {
+                volume: name("volume"),
+                ticket: n("ticket"),
+                part: DriveId(n("part")),
+                drive: DriveId(n("drive")),
+                partition: PartitionId(n32("partition")),
+            },
+        ),
         result::<_, ManagerStatus>("nasd_returncap_result", &Ok(returned)),
     ]
 }
@@ -1119,6 +1129,8 @@ fn volume_parts() -> VolumePartList {
     let part = VolumePart {
         drive: DriveId(n("drive")),
         partition: PartitionId(n32("partition")),
+        made_drive: DriveId(n("made_drive")),
+        made_partition: PartitionId(n32("made_partition")),
         reachable: true,
         quota_bytes: n("quota_bytes"),
         used_bytes: n("used_bytes"),

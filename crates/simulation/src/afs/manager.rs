@@ -58,6 +58,7 @@ impl FileManager {
             address: Cables::address(drive.node),
             index: index as u32,
             partition: PARTITION,
+            moved_to: None,
             keys: KeptKeys::new(1, SecretKey::new(WORKING_KEY)),
         });
         let name = Name::new(VOLUME).expect("invariant: it is a name");

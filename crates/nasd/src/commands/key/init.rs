@@ -13,8 +13,8 @@ use crate::output::say;
 use nasd_capability::SecretKey;
 use nasd_cell::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
 use nasd_cell::{
-    Cell, CellError, CellLock, DriveConfig, Keyring, MasterKeys, now, read_key_file, renumber_part,
-    renumber_partition,
+    Cell, CellError, CellLock, DriveConfig, Keyring, MasterKeys, VolumePart, now, read_key_file,
+    renumber_part, renumber_partition,
 };
 use nasd_client::{Authority, ClockSettings};
 use nasd_protocol::drive::{NO_QUOTA, PartitionState};
@@ -160,24 +160,30 @@ fn take_in(cell: &Path, place: &KeyArguments) -> Outcome {
 fn restore_parts(cell: &Cell, place: &KeyArguments, drive: &DriveConfig) -> Outcome {
     let id = drive.drive_id();
     for volume in &cell.config.other_volumes {
-        let Some(part) = volume.parts.iter().find(|part| part.drive_id() == id) else { continue };
-        let by_drive = DriveSession::by(cell.directory(), &place.drive, None, By::Drive)?;
-        let session = by_drive.first().ok_or("there is no drive key")?;
-        let found = summaries(session)?;
-        let ready = PartitionState::Ready;
-        let old = part.partition_id();
-        if found.iter().any(|there| there.partition == old && there.state == ready) {
-            give_partition_key(&by_drive, place, old)?;
-            continue;
+        for part in volume.parts.iter().filter(|part| part.drive_id() == id) {
+            restore_part(cell, place, (&volume.name, part))?;
         }
-        let taken: Vec<PartitionId> = found.iter().map(|there| there.partition).collect();
-        let partition = renumber_part(cell, &volume.name, id, &taken)?;
-        make_part(session, cell, partition, NO_QUOTA)?;
-        Keyring::update(&cell.keyring_path(), |ring| {
-            ring.remove_partition(id, old);
-            Ok(())
-        })?;
     }
+    Ok(())
+}
+
+/// The same for one of them.
+fn restore_part(cell: &Cell, place: &KeyArguments, (volume, part): (&str, &VolumePart)) -> Outcome {
+    let by_drive = DriveSession::by(cell.directory(), &place.drive, None, By::Drive)?;
+    let session = by_drive.first().ok_or("there is no drive key")?;
+    let found = summaries(session)?;
+    let ready = PartitionState::Ready;
+    let old = part.location();
+    if found.iter().any(|there| there.partition == old.partition && there.state == ready) {
+        return give_partition_key(&by_drive, place, old.partition);
+    }
+    let taken: Vec<PartitionId> = found.iter().map(|there| there.partition).collect();
+    let partition = renumber_part(cell, volume, old, &taken)?;
+    make_part(session, cell, partition, NO_QUOTA)?;
+    Keyring::update(&cell.keyring_path(), |ring| {
+        ring.remove_partition(old.drive, old.partition);
+        Ok(())
+    })?;
     Ok(())
 }
 
