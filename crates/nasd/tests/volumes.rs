@@ -773,3 +773,210 @@ fn what_can_not_be_copied_is_refused_and_leaves_nothing() {
     let list = done(&cell, "volume list");
     assert!(list.contains("other") && !list.contains("monday"), "{list}");
 }
+
+/// Cell with a drive more than its volumes have.
+fn with_a_free_drive() -> TestCell {
+    TestCell::start(&CellOptions {
+        drives: 3,
+        size: "256M",
+        cache: "32M",
+        ..CellOptions::default()
+    })
+}
+
+/// The drives that a volume has parts on, by their numbers.
+fn drives_of(cell: &TestCell, volume: &str) -> Vec<u64> {
+    let told = facts(cell, &format!("volume show {volume}"));
+    let parts = told["partitions"].as_array().unwrap().iter();
+    let mut drives: Vec<u64> = parts.map(|part| part["index"].as_u64().unwrap()).collect();
+    drives.sort_unstable();
+    drives
+}
+
+/// Numbers of files that must not change when what has them is somewhere else.
+fn numbers(at: &Mounted) -> Vec<u64> {
+    let number = |name: &str| fs::symlink_metadata(at.join(name)).unwrap().ino();
+    ["large", "link", "d0", "d1/e1/f1", "d6/e0/f6"].map(number).to_vec()
+}
+
+/// Moves one part after the other while two mounts change the volume and read it.
+fn moved_in_use(personality: &str) {
+    let mut cell = with_a_free_drive();
+    done(&cell, &format!("volume create work --drives 1,2 --personality {personality}"));
+    let at = mounted(&cell, "work");
+    fill(&at);
+    let reader = {
+        let at = cell.directory.path().join("reader");
+        fs::create_dir_all(&at).unwrap();
+        done(&cell, &format!("mount {} --volume work --detach", at.display()));
+        Mounted(at)
+    };
+    let before = numbers(&at);
+    let mut open = fs::File::options().read(true).append(true).open(at.join("d1/e1/f1")).unwrap();
+    let seen = fs::File::open(reader.join("large")).unwrap();
+    let nameless = fs::File::create_new(at.join("nameless")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&nameless, &noise(8, 50_000), 0).unwrap();
+    fs::remove_file(at.join("nameless")).unwrap();
+    let reserved = fs::File::create_new(at.join("reserved")).unwrap();
+    rustix::fs::fallocate(&reserved, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
+    let blocks = reserved.metadata().unwrap().blocks();
+    let attributes = |name: &str| {
+        let told = fs::metadata(at.join(name)).unwrap();
+        (told.modified().unwrap(), told.ctime_nsec(), told.mode(), told.len(), told.nlink())
+    };
+    let unchanged = ["large", "d2/e2/f2", "d3/e1/f10"].map(attributes);
+    let busy = Busy::on(&at);
+    // Onto the free drive, beside another part, and back to where it was made.
+    for (from, to, drives) in [(1, 3, [2, 3]), (2, 3, [3, 3]), (3, 1, [1, 1])] {
+        let told = done(&cell, &format!("volume move work --from {from} --to {to}"));
+        println!("{personality}: {told}");
+        assert_eq!(drives_of(&cell, "work"), drives);
+        let mut bytes = vec![0; 1 << 20];
+        std::os::unix::fs::FileExt::read_exact_at(&seen, &mut bytes, 3 << 20).unwrap();
+        assert!(bytes == noise(1, 24 << 20)[3 << 20..4 << 20]);
+        open.write_all(b"more").unwrap();
+        open.sync_all().unwrap();
+        let whole = fs::read(reader.join("d1/e1/f1")).unwrap();
+        assert!(whole.ends_with(&b"more".repeat(whole.len().saturating_sub(300) / 4)));
+        fs::write(reader.join(&format!("new-{from}-{to}")), noise(from, 30_000)).unwrap();
+        assert!(fs::read(at.join(&format!("new-{from}-{to}"))).unwrap() == noise(from, 30_000));
+    }
+    println!("{:?}", busy.end());
+    Busy::check(&reader, personality == "afs");
+    assert_eq!(numbers(&at), before);
+    assert_eq!(numbers(&reader), before);
+    assert_eq!(["large", "d2/e2/f2", "d3/e1/f10"].map(attributes), unchanged);
+    assert_eq!(reserved.metadata().unwrap().blocks(), blocks);
+    let mut bytes = vec![0; 50_000];
+    std::os::unix::fs::FileExt::read_exact_at(&nameless, &mut bytes, 0).unwrap();
+    assert!(bytes == noise(8, 50_000));
+    drop((open, seen, nameless, reserved));
+    let kept = tree(&at);
+    assert!(tree(&reader) == kept);
+    assert_nothing_is_wrong(&cell, "work");
+    [reader, at].into_iter().for_each(|mount| unmounted(&cell, mount));
+    stays_after_all(cell, &kept, &before);
+}
+
+/// What was moved is there after all has died, can be copied, and leaves nothing where it was.
+fn stays_after_all(mut cell: TestCell, kept: &BTreeMap<PathBuf, Vec<u8>>, before: &[u64]) {
+    cell.kill_everything();
+    cell.restart();
+    let at = mounted(&cell, "work");
+    assert!(tree(&at) == *kept);
+    assert_eq!(numbers(&at), before);
+    done(&cell, "volume snapshot work monday");
+    done(&cell, "volume clone work trial");
+    fs::write(at.join("later"), "later").unwrap();
+    for volume in ["monday", "trial"] {
+        let copy = mounted(&cell, volume);
+        assert!(tree(&copy) == *kept);
+        unmounted(&cell, copy);
+        assert_nothing_is_wrong(&cell, volume);
+    }
+    done(&cell, "volume move trial --from 1 --to 2");
+    let copy = mounted(&cell, "trial");
+    assert!(tree(&copy) == *kept);
+    unmounted(&cell, copy);
+    unmounted(&cell, at);
+    let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
+    assert!(!config.contains("leftovers"), "{config}");
+    for volume in ["monday", "trial", "work"] {
+        done(&cell, &format!("volume remove {volume} --with-files --yes"));
+    }
+    for drive in 1..=3 {
+        let partitions = done(&cell, &format!("partition list {drive} --json"));
+        let partitions: serde_json::Value = serde_json::from_str(&partitions).unwrap();
+        assert_eq!(partitions["partitions"].as_array().unwrap().len(), 1, "{partitions}");
+    }
+    cell.stop();
+    for drive in 1..=3 {
+        let image = cell.cell().join(format!("drives/drive-{drive}.img"));
+        let checked = cell.nasd(&["check", image.to_str().unwrap()]);
+        assert!(checked.status.success(), "{}", text(&checked));
+    }
+}
+
+#[test]
+fn a_volume_that_clients_cache_is_moved_while_it_is_in_use() {
+    moved_in_use("afs");
+}
+
+#[test]
+fn a_volume_is_moved_while_it_is_in_use() {
+    moved_in_use("nfs");
+}
+
+#[test]
+fn what_can_not_be_moved_is_refused_and_leaves_nothing() {
+    let mut cell = with_a_free_drive();
+    done(&cell, "volume create work --drives 1");
+    assert!(refused(&cell, "volume move main --from 1 --to 2").contains("first volume"));
+    assert!(refused(&cell, "volume move nothing --from 1 --to 2").contains("no volume `nothing`"));
+    assert!(refused(&cell, "volume move work --from 1 --to 1").contains("where it is"));
+    assert!(refused(&cell, "volume move work --from 2 --to 3").contains("nothing on drive 2"));
+    assert!(refused(&cell, "volume move work --from 1 --to 9").contains("no drive 9"));
+    let at = mounted(&cell, "work");
+    write(at.join("large"), 3, 64 << 20).unwrap();
+    done(&cell, "volume create full --drives 2");
+    let full = mounted(&cell, "full");
+    for number in 0.. {
+        if write(full.join(&format!("{number}")), number, 32 << 20).is_err() {
+            break;
+        }
+    }
+    assert!(refused(&cell, "volume move work --from 1 --to 2").contains("free"));
+    unmounted(&cell, full);
+    unmounted(&cell, at);
+    cell.stop();
+    refused(&cell, "volume move work --from 1 --to 3");
+    cell.restart();
+    assert_eq!(drives_of(&cell, "work"), [1]);
+    let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
+    assert!(!config.contains("leftovers"), "{config}");
+    cell.stop();
+}
+
+/// Kills the command after ever longer times, so that it dies in each part of its work.
+#[test]
+fn a_move_that_is_interrupted_leaves_the_volume_whole_and_can_be_done_again() {
+    let mut cell = with_a_free_drive();
+    done(&cell, "volume create work --drives 1 --personality afs");
+    let at = mounted(&cell, "work");
+    fill(&at);
+    let busy = Busy::on(&at);
+    let (mut from, mut to) = (1, 2);
+    let mut wait = std::time::Duration::from_millis(40);
+    let mut finished = 0;
+    while finished < 2 {
+        let (one, other) = (from.to_string(), to.to_string());
+        let mut moving = cell.spawn(&["volume", "move", "work", "--from", &one, "--to", &other]);
+        std::thread::sleep(wait);
+        wait = wait * 5 / 4;
+        let _ = moving.kill();
+        let ended = moving.wait().unwrap();
+        finished += u32::from(ended.success());
+        if drives_of(&cell, "work") == [to] {
+            (from, to) = (to, from);
+        }
+        assert!(fs::read(at.join("large")).unwrap() == noise(1, 24 << 20));
+        fs::write(at.join("after"), ended.to_string()).unwrap();
+    }
+    println!("{:?}, the last after {wait:?}", busy.end());
+    Busy::check(&at, true);
+    let kept = tree(&at);
+    unmounted(&cell, at);
+    cell.kill_everything();
+    cell.restart();
+    let at = mounted(&cell, "work");
+    assert!(tree(&at) == kept);
+    unmounted(&cell, at);
+    assert_nothing_is_wrong(&cell, "work");
+    done(&cell, "volume remove work --with-files --yes");
+    for drive in 1..=3 {
+        let partitions = done(&cell, &format!("partition list {drive} --json"));
+        let partitions: serde_json::Value = serde_json::from_str(&partitions).unwrap();
+        assert_eq!(partitions["partitions"].as_array().unwrap().len(), 1, "{partitions}");
+    }
+    cell.stop();
+}

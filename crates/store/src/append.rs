@@ -138,6 +138,14 @@ impl Store {
         body.appended.push(appended);
     }
 
+    /// The same for one that was made on another drive, unless it is remembered.
+    pub(crate) fn remember_once(&self, body: &mut Body, appended: Appended) {
+        let is_known = self.appends().find(appended.name, &appended.token).is_some();
+        if !is_known {
+            self.remember(body, appended);
+        }
+    }
+
     fn appends(&self) -> std::sync::MutexGuard<'_, Appends> {
         self.appends.lock().unwrap_or_else(PoisonError::into_inner)
     }

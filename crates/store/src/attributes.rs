@@ -28,13 +28,13 @@ pub(crate) const RECORDS_PER_OBJECT: u64 = 8;
 const DIRTY_OBJECTS_MAX: usize = 8192;
 
 /// How often a change makes room and tries again.
-const ATTEMPTS: usize = 8;
+pub(crate) const ATTEMPTS: usize = 8;
 
 /// An object to be made, for which there is room.
-struct Promised {
-    record: ObjectRecord,
+pub(crate) struct Promised {
+    pub(crate) record: ObjectRecord,
     /// What it is charged, in blocks.
-    charge: u64,
+    pub(crate) charge: u64,
 }
 
 /// Whether the access control version is all that changes.
@@ -62,7 +62,7 @@ fn check_version(
     }
 }
 
-fn check_sizes(changes: &SetAttributes) -> Result<(), StoreError> {
+pub(crate) fn check_sizes(changes: &SetAttributes) -> Result<(), StoreError> {
     let size = changes.logical_size.unwrap_or_default();
     if size > MAX_OBJECT_BYTES {
         let limit = MAX_OBJECT_BYTES;
@@ -123,7 +123,7 @@ impl Store {
     }
 
     /// Makes an object for which there is room.
-    fn create_promised(
+    pub(crate) fn create_promised(
         &self,
         partition: PartitionId,
         claim: Option<&Claim<'_>>,
@@ -167,14 +167,18 @@ impl Store {
 
     /// Helps to write back when very many objects are dirty, which takes memory that the cache does not
     /// count. No object may be locked.
-    fn bound_dirty_objects(&self) -> Result<(), StoreError> {
+    pub(crate) fn bound_dirty_objects(&self) -> Result<(), StoreError> {
         if self.table.dirty_count() >= DIRTY_OBJECTS_MAX {
             self.write_back(self.cache.dirty_limit() / 4)?;
         }
         Ok(())
     }
 
-    fn promise_create(&self, partition: PartitionId, charge: u64) -> Result<(), StoreError> {
+    pub(crate) fn promise_create(
+        &self,
+        partition: PartitionId,
+        charge: u64,
+    ) -> Result<(), StoreError> {
         let demand = Demand { charge_before: 0, charge_after: charge, dirty: 0 };
         let mut settled = self.backlog.settled();
         for _ in 0..ATTEMPTS {
@@ -370,7 +374,7 @@ impl Store {
         Err(StoreError::NoSpace(NoSpace::Data))
     }
 
-    fn try_setattr(
+    pub(crate) fn try_setattr(
         &self,
         object: &Arc<Object>,
         body: &mut Body,

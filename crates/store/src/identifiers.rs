@@ -48,10 +48,17 @@ impl Identifiers {
         Some(ObjectId(counter.next - 1))
     }
 
+    /// None below this one is given out any more. Whether the durable limit is that high already; if not, a commit has to move it.
+    pub(crate) fn pass(&self, end: ObjectId) -> bool {
+        let mut counter = self.counter();
+        counter.next = counter.next.max(end.0);
+        counter.limit >= counter.next
+    }
+
     /// The limit that the next commit should write, if it should write one.
     pub(crate) fn wanted_limit(&self) -> Option<u64> {
         let counter = self.counter();
-        let left = counter.limit - counter.next;
+        let left = counter.limit.saturating_sub(counter.next);
         (left < LOW).then(|| counter.next.saturating_add(STEP))
     }
 
@@ -139,6 +146,19 @@ mod tests {
         }
         assert_eq!(identifiers.take(), None);
         assert_eq!(identifiers.lowest_limit(), limit);
+    }
+
+    #[test]
+    fn none_is_given_out_that_was_passed_by() {
+        let identifiers = Identifiers::new(64);
+        assert!(identifiers.pass(ObjectId(64)) && !identifiers.pass(ObjectId(9000)));
+        assert_eq!(identifiers.take(), None, "that is not yet durable");
+        let limit = identifiers.wanted_limit().unwrap();
+        assert!(limit >= 9000);
+        identifiers.committed(limit);
+        assert!(identifiers.pass(ObjectId(9000)) && identifiers.pass(ObjectId(0)));
+        assert_eq!(identifiers.take(), Some(ObjectId(9000)));
+        assert_eq!(identifiers.lowest_limit(), 9001);
     }
 
     #[test]

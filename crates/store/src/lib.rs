@@ -7,6 +7,7 @@ mod append;
 mod attributes;
 mod cache;
 mod clears;
+mod compare;
 mod compress;
 mod copy;
 mod copy_range;
@@ -32,6 +33,7 @@ mod packing;
 mod partitions;
 mod policy;
 mod prefetch;
+mod put;
 mod read;
 mod resize;
 mod scrub;
@@ -47,6 +49,9 @@ mod write;
 
 pub use append::{Append, AppendDone};
 pub use cache::CachePressure;
+pub use compare::{
+    ChangedBytes, ChangedObject, ComparedPage, ComparedTo, ObjectImage, RememberedAppend,
+};
 pub use copy_range::CopyRange;
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
 pub use error::{FormatError, NoSpace, OpenError, StoreError};

@@ -549,6 +549,30 @@ impl Metadata {
         Ok(found)
     }
 
+    /// Up to `most` objects of a partition from `from` on with their records, and whether these are the last.
+    pub(crate) fn records(
+        &self,
+        partition: PartitionId,
+        from: ObjectId,
+        most: usize,
+    ) -> Result<(Vec<(ObjectId, ObjectRecord)>, bool), TreeError> {
+        let _reading = self.reading();
+        let table = self.database.begin_read()?.open_table(OBJECTS)?;
+        let key = |object| record::object_key(ObjectName { partition, object });
+        let (first, last) = (key(from), key(ObjectId(u64::MAX)));
+        let mut found = Vec::new();
+        for entry in table.range::<&ObjectKey>(&first..=&last)?.take(most) {
+            let (key, value) = entry?;
+            let key = key.value();
+            found.push((
+                record::parse_object_key(key).object,
+                ObjectRecord::parse(key, value.value())?,
+            ));
+        }
+        let are_all = found.len() < most;
+        Ok((found, are_all))
+    }
+
     /// The object of a partition with the highest number of those that drives give out.
     pub(crate) fn highest_given(
         &self,

@@ -74,6 +74,11 @@ impl Appends {
         kept.find(|kept| kept.token == *token && kept.name == name).copied()
     }
 
+    /// Those to an object, the oldest first.
+    pub(crate) fn to(&self, name: ObjectName) -> impl Iterator<Item = &Appended> {
+        self.kept.iter().filter(move |kept| kept.name == name)
+    }
+
     /// Whether an append that was made at that time, or later, may be one that is not remembered.
     pub(crate) fn may_have_forgotten(&self, since: Timestamp) -> bool {
         since <= self.forgotten
