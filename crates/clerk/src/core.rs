@@ -360,6 +360,12 @@ impl Core {
         let mut pause = FIRST_PAUSE;
         loop {
             match operation(&grant) {
+                Err(error) if error.wants_volume() && !refreshed => {
+                    tracing::debug!(%error, handle = ?slot.handle, "asking where the drives are");
+                    // A drive may have been added since, or what was on it moved.
+                    self.set_volume(&self.ask_names(|names| names.volume(&slot.caller))?);
+                    refreshed = true;
+                }
                 Err(error)
                     if error.wants_new_capability() && self.may_renew(renewals, deadline) =>
                 {
@@ -382,6 +388,8 @@ impl Core {
                         return Err(ClerkError::Manager(ManagerStatus::Access));
                     }
                     grant = fresh;
+                    // It may be for a drive that is not known yet.
+                    refreshed = false;
                     renewals += 1;
                     if renewals >= MAX_RENEWALS {
                         interrupt::pause(FIRST_PAUSE)?;
@@ -390,11 +398,6 @@ impl Core {
                 Err(error) if error.is_momentary() && Instant::now() < deadline => {
                     interrupt::pause(pause)?;
                     pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                Err(ClerkError::UnknownDrive(_)) if !refreshed => {
-                    // The drive may have been added since.
-                    self.set_volume(&self.ask_names(|names| names.volume(&slot.caller))?);
-                    refreshed = true;
                 }
                 outcome => return outcome,
             }

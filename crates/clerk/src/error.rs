@@ -22,6 +22,9 @@ pub enum ClerkError {
     /// certificate, a clock too far off; the text says which and why.
     #[error("{0}")]
     Protocol(String),
+    /// Another drive is where one was reached; the text says where. What the volume had there may have been moved.
+    #[error("{0}")]
+    WrongDrive(String),
     /// A handle names a drive that the volume does not have.
     #[error("drive {0} is not one of the volume's")]
     UnknownDrive(DriveId),
@@ -91,6 +94,7 @@ impl ClerkError {
             ClerkError::Drive(status) => drive_errno(*status),
             ClerkError::Unreachable(_)
             | ClerkError::Protocol(_)
+            | ClerkError::WrongDrive(_)
             | ClerkError::LockLost
             | ClerkError::Cut => libc::EIO,
             ClerkError::Interrupted => libc::EINTR,
@@ -110,9 +114,18 @@ impl ClerkError {
     }
 
     /// Whether a new capability may help: the one that was shown is expired, revoked, or made with
-    /// a key that is gone. A missing object looks the same, and the manager will tell.
+    /// a key that is gone; or for a drive where the object is no more. A missing object looks the same, and the manager will tell.
     pub(crate) fn wants_new_capability(&self) -> bool {
-        matches!(self, ClerkError::Drive(status) if status.needs_new_capability())
+        match self {
+            ClerkError::Drive(status) => status.needs_new_capability(),
+            ClerkError::WrongDrive(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it may help to ask where the volume's drives are.
+    pub(crate) fn wants_volume(&self) -> bool {
+        matches!(self, ClerkError::UnknownDrive(_) | ClerkError::WrongDrive(_))
     }
 
     /// Whether a capability does not allow what it was used for.
@@ -152,6 +165,7 @@ impl From<ClientError> for ClerkError {
                 ClerkError::Manager(status)
             }
             ClientError::Unreachable { .. } => ClerkError::Unreachable(error.to_string()),
+            ClientError::WrongDrive { .. } => ClerkError::WrongDrive(error.to_string()),
             ClientError::Interrupted { .. } => ClerkError::Interrupted,
             ClientError::TooLarge { .. } => ClerkError::TooLarge,
             ClientError::Unsettled(_)
@@ -159,7 +173,6 @@ impl From<ClientError> for ClerkError {
             | ClientError::NotAdmitted { .. }
             | ClientError::Protocol { .. }
             | ClientError::BadReplyDigest { .. }
-            | ClientError::WrongDrive { .. }
             | ClientError::NotSealed
             | ClientError::NoCommonSuite { .. } => ClerkError::Protocol(error.to_string()),
         }

@@ -54,7 +54,7 @@ impl Holding {
         if names.door().is_held() {
             return Err(ManagerStatus::Busy);
         }
-        names.bring_all_home()?;
+        names.bring_most_home()?;
         let most = Duration::from_nanos(asked.most_ns).min(MOST);
         let begun = Instant::now();
         let held = stand_still(hub, &volume, &names, ticket).and_then(|()| {

@@ -196,11 +196,20 @@ impl Namespace {
     /// # Errors
     /// `Unavailable` if that can't be, as a drive is away; and others.
     pub(crate) fn bring_all_home(&self) -> Outcome<()> {
+        self.bring_most_home()?;
+        match self.journal.has_changes() || self.journal.going().is_some() {
+            true => Err(ManagerStatus::Unavailable),
+            false => Ok(()),
+        }
+    }
+
+    /// The same of what there is now, while there may be more all the time.
+    ///
+    /// # Errors
+    /// `Unavailable` if that can't be, as a drive is away; and others.
+    pub(crate) fn bring_most_home(&self) -> Outcome<()> {
         self.bring_home()?;
         self.commit()?;
-        if self.journal.has_changes() || self.journal.going().is_some() {
-            return Err(ManagerStatus::Unavailable);
-        }
         for drive in self.objects.drives() {
             let flushed = self.objects.flush(drive, &[], Wait::Patient);
             flushed.map_err(|error| failure("make the volume durable", self.volume.log, &error))?;

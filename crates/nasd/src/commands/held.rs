@@ -7,9 +7,6 @@ use nasd_types::{DriveId, Location};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-/// For how long the volume is held at most: then it goes on, whatever became of this command.
-const MOST: Duration = Duration::from_secs(60);
-
 /// A volume that is held still.
 pub struct Held<'a> {
     administrator: &'a ManagerClient,
@@ -20,13 +17,17 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Has the manager hold it.
+    /// Has the manager hold it, at most so long: then it goes on, whatever became of this command.
     ///
     /// # Errors
     /// What stands in the way, and what to do.
-    pub fn begin(administrator: &'a ManagerClient, source: &str) -> Result<Self, Box<dyn Error>> {
+    pub fn begin(
+        administrator: &'a ManagerClient,
+        source: &str,
+        most: Duration,
+    ) -> Result<Self, Box<dyn Error>> {
         let (name, since) = (Name::new(source)?, Instant::now());
-        let held = administrator.hold_volume(&name, MOST).map_err(|error| match error {
+        let held = administrator.hold_volume(&name, most).map_err(|error| match error {
             ClientError::Manager(ManagerStatus::Busy) => format!(
                 "{source} does not stand still: somebody is not done storing, or makes another copy; try again"
             ),

@@ -12,7 +12,7 @@ use super::Outcome;
 use super::held::Held;
 use super::partition::summaries;
 use super::status::size;
-use super::volume::{drive_session, furnish, remove_part};
+use super::volume::{drive_session, furnish, remove_part, tell_manager};
 use crate::drive_session::DriveSession;
 use crate::output::{note, say};
 use copying::{Copied, Copying};
@@ -21,7 +21,7 @@ use nasd_cell::{
     Cell, DriveConfig, MoveNumbers, PartitionKeys, VolumePart, begin_move, copied_volume,
     forget_leftover,
 };
-use nasd_client::{Caller, ClientError, ManagerClient};
+use nasd_client::{ClientError, ManagerClient};
 use nasd_protocol::drive::{NO_QUOTA, PartitionSummary};
 use nasd_types::{Location, PartitionId};
 use std::error::Error;
@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 
 /// A round that took no longer is the last one before the volume is held still.
 const SHORT_ROUND: Duration = Duration::from_millis(500);
+
+/// For how long it is held at most: what has changed since the last round, which was short, is copied long before.
+const HELD_MOST: Duration = Duration::from_secs(15);
 
 /// Rounds before it is held still in any case: what is written as fast as it is copied is not caught up with.
 const ROUNDS_MAX: u32 = 12;
@@ -132,7 +135,9 @@ impl<'a> Moving<'a> {
     ) -> Result<Self, Box<dyn Error>> {
         // One that does not run is found out before anything is made.
         let administrator = administrator(cell)?;
-        administrator.volumes(&Caller::ROOT)?;
+        if !tell_manager(cell)? {
+            return Err("the cell does not run: `nasd up` starts it".into());
+        }
         let (source, target) = (drive_session(cell, from)?, drive_session(cell, to)?);
         let there = summaries(&source)?;
         let is_part = |summary: &&PartitionSummary| summary.partition == part.partition_id();
@@ -174,7 +179,7 @@ impl<'a> Moving<'a> {
         );
         set.map_err(target.failed("set how it is kept"))?;
         let (mut copied, base) = self.copy_in_use()?;
-        let held = Held::begin(&self.administrator, self.name)?;
+        let held = Held::begin(&self.administrator, self.name, HELD_MOST)?;
         let moved = self.switch(&held, base);
         let took = held.end("it stays where it was");
         copied += moved?;

@@ -20,6 +20,9 @@ use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+/// For how long the volume is held at most.
+const HELD_MOST: Duration = Duration::from_secs(60);
+
 /// How often it is told how far the names are.
 const TOLD_EVERY: Duration = Duration::from_millis(200);
 
@@ -47,7 +50,7 @@ pub fn copy(cell: &Cell, source: &str, name: &str, read_only: bool) -> Outcome {
         quotas.fill(NO_QUOTA);
     }
     let administrator = administrator(cell)?;
-    let held = Held::begin(&administrator, source)?;
+    let held = Held::begin(&administrator, source, HELD_MOST)?;
     let (volume, parts) = begin_copy(cell, source, name, read_only, &taken)?;
     let copies = Copies { cell, volume: &volume, parts: &parts, sessions: &sessions };
     let made = copies.make(held).and_then(|held| copies.finish(&quotas).map(|()| held));
