@@ -174,6 +174,13 @@ impl LockTable {
         held
     }
 
+    /// The same if nothing has to be waited for.
+    pub(crate) fn try_hold(&self, wants: Wants) -> Option<Held<'_>> {
+        let wanted = wants.ordered();
+        let mut held = Held { table: self, locks: Vec::with_capacity(wanted.len()) };
+        wanted.into_iter().all(|want| held.try_take(want)).then_some(held)
+    }
+
     fn lock(&self, key: Key) -> Arc<Lock> {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(locks.entry(key).or_default())
@@ -276,6 +283,19 @@ mod tests {
             assert!(!waiter.is_finished());
             drop(busy);
         });
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn who_does_not_wait_gets_all_or_nothing() {
+        let table = LockTable::default();
+        let busy = table.hold(Wants::new().write(file(2)));
+        assert!(table.try_hold(Wants::new().read(file(1)).read(file(2))).is_none());
+        assert!(table.try_hold(Wants::new().write(file(1))).is_some());
+        drop(busy);
+        let one = table.try_hold(Wants::new().read(file(2)));
+        assert!(one.is_some() && table.try_hold(Wants::new().read(file(2))).is_some());
+        drop(one);
         assert_eq!(table.len(), 0);
     }
 

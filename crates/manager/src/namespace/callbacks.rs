@@ -4,11 +4,13 @@
 use std::sync::PoisonError;
 
 use nasd_afs::callbacks::{Version, is_store};
+use nasd_protocol::drive::{BatchDone, BatchOperation};
 use nasd_protocol::manager::{File, FileHandle, FileType, ManagerStatus};
-use nasd_types::{ByteRange, DriveId, Personality, Rights, SetAttributes};
+use nasd_types::{Attributes, ByteRange, DriveId, Personality, Rights, SetAttributes};
 
 use super::{Namespace, Outcome, failure};
 use crate::caller::Caller;
+use crate::journal::RecordImage;
 use crate::locks::Wants;
 use crate::objects::{ObjectError, Wait};
 use crate::permission;
@@ -24,6 +26,9 @@ pub enum Look {
     /// The drive has another version.
     Elsewhere(Version),
 }
+
+/// What was known of a file when its drive was asked for its version: its record in the journal, and which time that was.
+type Asking = (Option<RecordImage>, u64);
 
 /// How far a capability to store reaches, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,8 @@ impl Namespace {
     /// The version that a file's drive has, and the object's length. Where the drive may yet get something of the file manager before this one, nothing is told
     /// before it takes a key that the other did not have; nor before what that one has done there is durable: it may have died between setting a version
     /// and seeing to it that what was written before is there as long as the version.
+    ///
+    /// Whoever looks at the file under that version a moment later need not have the drive asked once more.
     pub fn object_version(&self, file: FileHandle) -> Outcome<(Version, u64)> {
         self.require_possible(file)?;
         if !self.is_fenced(file.drive) {
@@ -72,9 +79,59 @@ impl Namespace {
         }
         self.settle_drive(file.drive)
             .map_err(|error| failure("make durable what was there", file, &error))?;
+        let asking = self.begin_to_ask(file);
         let told = self.objects.getattr(file, Wait::Patient);
-        told.map(|attributes| (attributes.access_control_version, attributes.logical_size))
+        told.map(|attributes| self.note_asked(file, attributes, asking))
             .map_err(|error| failure("read the version", file, &error))
+    }
+
+    /// The same of several files of a drive, in one request; nothing of those that are not told now.
+    pub fn object_versions(
+        &self,
+        drive: DriveId,
+        files: &[FileHandle],
+    ) -> Vec<Option<(Version, u64)>> {
+        if !self.is_fenced(drive) {
+            return vec![None; files.len()];
+        }
+        let asking: Vec<Asking> = files.iter().map(|file| self.begin_to_ask(*file)).collect();
+        let operations: Vec<BatchOperation> =
+            files.iter().map(|file| BatchOperation::Getattr(file.object)).collect();
+        let ask = |()| self.objects.batch(drive, &operations, false, Wait::Brief);
+        let told = match self.settle_drive(drive).and_then(ask) {
+            Ok(told) => told,
+            Err(error) => {
+                tracing::debug!(%drive, %error, "the versions of files are not told");
+                return vec![None; files.len()];
+            }
+        };
+        let note = |file: &FileHandle, asking: Asking, done: Option<BatchDone>| {
+            Some(self.note_asked(*file, done?.attributes?, asking))
+        };
+        let told = asking.into_iter().zip(told);
+        files.iter().zip(told).map(|(file, (asking, told))| note(file, asking, told.ok())).collect()
+    }
+
+    /// A drive is about to be asked for a file's version.
+    fn begin_to_ask(&self, file: FileHandle) -> Asking {
+        // In this order: a record that is changed after this is noted there.
+        let number = self.told.asks(file);
+        (self.journal.record(file), number)
+    }
+
+    /// It has told that, and all else.
+    fn note_asked(
+        &self,
+        file: FileHandle,
+        attributes: Attributes,
+        asking: Asking,
+    ) -> (Version, u64) {
+        let told = (attributes.access_control_version, attributes.logical_size);
+        // Who stores may have written since.
+        if !is_store(told.0) {
+            self.note_advanced(file, attributes, asking);
+        }
+        told
     }
 
     /// Makes durable what the file manager before this one has done on a drive, once.
@@ -171,6 +228,26 @@ impl Namespace {
             self.bring_names_home(file)?;
         }
         self.answered(Ok(Look::Now(Box::new(looked))), &[file])
+    }
+
+    /// The same where nobody is waited for, and no drive asked: it has told of the file a moment ago.
+    pub fn look_if_told(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        version: Version,
+    ) -> Option<File> {
+        let looked = {
+            let _held = self.locks.try_hold(Wants::new().read(file))?;
+            let (record, attributes) = self.told_under(file, version).ok()??;
+            permission::require_to_look(&record, caller).ok()?;
+            // More would have to be read of a directory.
+            if record.is_directory() {
+                return None;
+            }
+            self.file(caller, file, &record, &attributes).ok()?
+        };
+        self.answered(Ok(looked), &[file]).ok()
     }
 
     /// Sees to it that the object of a directory has the names that the directory has now.

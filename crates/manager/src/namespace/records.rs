@@ -50,7 +50,21 @@ impl Namespace {
         Ok((record, attributes))
     }
 
-    /// The same of several files of a drive, without those of which the drive tells nothing now. The caller need
+    /// A file's record, where its drive has told these attributes, and nothing was changed since. The caller holds its lock.
+    pub(super) fn record_as_told(
+        &self,
+        handle: FileHandle,
+        attributes: &Attributes,
+    ) -> Outcome<FileRecord> {
+        if let Some(known) = self.known(handle)? {
+            return Ok(known);
+        }
+        let record = parse(handle, &attributes.fs_specific)?;
+        self.remember(handle, record);
+        Ok(record)
+    }
+
+    /// The same as [`Namespace::fresh`] of several files of a drive, without those of which the drive tells nothing now. The caller need
     /// hold no lock: nothing is put into the cache.
     pub(super) fn fresh_all(
         &self,

@@ -7,7 +7,7 @@
 //!
 //! Of a file whose version the manager has just set, the drive has told the attributes with that. Nobody can have written since
 //! before he is given a capability of the new version: whoever is given the first one, or is told that his store is done, need
-//! not have the drive asked once more.
+//! not have the drive asked once more. The same goes for a file whose version was asked for, and is one under which nobody writes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// Directories that are remembered at most.
 const MAX_TOLD: usize = 1024;
 
-/// Files that were given another version, and of which nobody was told since, at most.
+/// Files whose version was set or asked for, and of which nobody was told since, at most.
 const MAX_ADVANCED: usize = 1024;
 
-/// A file that is given another version.
+/// A file that is given another version, or is asked for the one that it has.
 #[derive(Debug)]
 enum Advanced {
     /// Its drive is being told: which time that is.
@@ -77,8 +77,13 @@ impl Told {
 
     /// A drive is about to be told another version of a file: which time that is.
     pub(super) fn advances(&self, file: FileHandle) -> u64 {
+        self.lock().directories.remove(&file);
+        self.asks(file)
+    }
+
+    /// A drive is about to be asked for the version of a file, with all that it tells: which time that is.
+    pub(super) fn asks(&self, file: FileHandle) -> u64 {
         let mut told = self.lock();
-        told.directories.remove(&file);
         told.advances += 1;
         let number = told.advances;
         told.advanced.insert(file, Advanced::Asked(number), 1);
@@ -94,12 +99,12 @@ impl Told {
     }
 
     /// The attributes that a drive has told with this version, once: whoever is told them may write under it from then on.
-    fn take_advanced(&self, file: FileHandle, version: u64) -> Option<Attributes> {
+    fn take_advanced(&self, file: FileHandle, version: u64) -> Option<(Attributes, Instant)> {
         let Some(Advanced::Told(attributes, when)) = self.lock().advanced.remove(&file) else {
             return None;
         };
         let is_good = attributes.access_control_version == version && when.elapsed() < MOMENT;
-        is_good.then_some(attributes)
+        is_good.then_some((attributes, when))
     }
 
     /// A record was changed, and what goes with it.
@@ -156,10 +161,26 @@ impl Namespace {
         handle: FileHandle,
         version: u64,
     ) -> Outcome<(FileRecord, Attributes)> {
-        match self.told.take_advanced(handle, version) {
-            Some(attributes) => Ok((self.record(handle)?, attributes)),
+        match self.told_under(handle, version)? {
+            Some(told) => Ok(told),
             None => self.latest(handle),
         }
+    }
+
+    /// The same where the drive need not be asked.
+    pub(super) fn told_under(
+        &self,
+        handle: FileHandle,
+        version: u64,
+    ) -> Outcome<Option<(FileRecord, Attributes)>> {
+        let Some((attributes, when)) = self.told.take_advanced(handle, version) else {
+            return Ok(None);
+        };
+        let record = self.record_as_told(handle, &attributes)?;
+        if record.is_directory() {
+            self.told.note(handle, attributes.clone(), when);
+        }
+        Ok(Some((record, attributes)))
     }
 
     /// A drive has told these attributes in answer to another version, of a file that had this in the journal before.
