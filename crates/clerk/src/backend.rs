@@ -20,8 +20,8 @@ use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied, Cut,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
     FileType, HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode,
-    RangeToCopy, ReadOutcome, Readable, RenameFlags, Returned, SeekTarget, SetFileAttributes,
-    SpaceInformation, UnlockArguments, Volume, Writable, Written, XattrFlags,
+    RangeToCopy, ReadOutcome, Readable, Readables, RenameFlags, Returned, SeekTarget,
+    SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Writable, Written, XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -234,6 +234,13 @@ pub trait Names: Send + Sync + 'static {
         file: FileHandle,
         contents: bool,
     ) -> Result<Readable, ClerkError>;
+    /// The same of a file and of others on its drive, of those that nobody need be waited for with.
+    fn get_capabilities(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        neighbours: &[FileHandle],
+    ) -> Result<Readables, ClerkError>;
     /// A capability to store a file, which is cut before: its region ends at the first number at least, and best at the second.
     fn get_write_capability(
         &self,

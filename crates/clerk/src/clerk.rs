@@ -206,14 +206,14 @@ impl Clerk {
         };
         self.core.measures.names_known.add(1);
         let handle = found.ok_or(ClerkError::Manager(ManagerStatus::NotFound))?;
-        let ttl = self.core.settings.attribute_ttl;
-        let is_known = self.core.known_attributes(handle, ttl).is_some();
-        if let Some(cookie) = self.core.known.wants_list(dir, is_known)
-            && let Some(told) = self.core.list_page(caller, dir, cookie)
-        {
-            self.core.known.listed(dir, told.next);
-        }
-        match self.getattr_since(caller, handle) {
+        let told = match self.core.promises() {
+            Some(promises) => self.getattr_among(promises, caller, (dir, handle)),
+            None => {
+                self.list_around(caller, dir, handle);
+                self.getattr_since(caller, handle)
+            }
+        };
+        match told {
             Ok((attributes, asked)) => {
                 let age = asked.elapsed();
                 let belief = self.told_to_all(dir, belief);
@@ -222,6 +222,17 @@ impl Clerk {
             // It was removed a moment ago.
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Asks for all there is to know of a page of files, where that is worth it before somebody is told of one.
+    fn list_around(&self, caller: &Arc<Caller>, dir: FileHandle, handle: FileHandle) {
+        let ttl = self.core.settings.attribute_ttl;
+        let is_known = self.core.known_attributes(handle, ttl).is_some();
+        if let Some(cookie) = self.core.known.wants_list(dir, is_known)
+            && let Some(told) = self.core.list_page(caller, dir, cookie)
+        {
+            self.core.known.listed(dir, told.next);
         }
     }
 

@@ -52,15 +52,20 @@ impl Clerk {
         let (Some(session), known) = (&self.session, &self.core.known) else {
             return false;
         };
-        let has_callbacks = self.core.promises().is_some();
-        let Some(number) = known.wants_lease(dir, is_listed || has_callbacks) else {
+        let promises = self.core.promises();
+        let Some(number) = known.wants_lease(dir, is_listed || promises.is_some()) else {
             return false;
         };
-        let is_granted = match has_callbacks {
-            true => self.core.is_promised(dir),
-            false => session.lease(dir),
+        let mut is_granted = match promises {
+            Some(promises) => self.core.is_promised(promises, dir),
+            None => session.lease(dir),
         };
         known.leased(dir, number, is_granted);
+        // The callback may have ended before the lease was there to end with it.
+        if promises.is_some_and(|promises| promises.believed_version(dir).is_none()) {
+            known.end(dir);
+            is_granted = false;
+        }
         is_granted
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::callbacks::Appetite;
 use crate::wire::{Caller, FileHandle, Name};
 
 /// Names kept at most, of all directories.
@@ -96,6 +97,7 @@ struct Directory {
     is_complete: bool,
     more: HashSet<u32>,
     listing: Listing,
+    appetite: Appetite,
 }
 
 /// How much of a directory was listed with all there is to know of its files.
@@ -358,6 +360,27 @@ impl KnownNames {
         }
         (listing.hits, listing.misses) = (0, 0);
         Some(listing.cookie)
+    }
+
+    /// The same where there are callbacks: how many of its neighbours are to be asked for with a file, if nothing is known of it.
+    pub(crate) fn looked_at_one(&self, directory: FileHandle, is_known: bool) -> usize {
+        let mut state = self.lock();
+        let known = state.directories.get_mut(&directory).filter(|known| known.held().is_some());
+        known.map_or(0, |known| known.appetite.looked(is_known))
+    }
+
+    /// So many are asked for.
+    pub(crate) fn asked_for_neighbours(&self, directory: FileHandle, count: usize) {
+        if let Some(known) = self.lock().directories.get_mut(&directory) {
+            known.appetite.asked(count);
+        }
+    }
+
+    /// Somebody lists a directory from its begin.
+    pub(crate) fn is_listed(&self, directory: FileHandle) {
+        if let Some(known) = self.lock().directories.get_mut(&directory) {
+            known.appetite.listed();
+        }
     }
 
     /// A page was listed, and the next one begins there; after the last one it begins from the start.

@@ -10,7 +10,9 @@ use nasd_client::{
     ClientError, ConnectOptions, DriveClient, ManagerClient, Network, RetryPolicy, TcpNetwork,
 };
 use nasd_protocol::Region;
-use nasd_protocol::manager::{GetcapArguments, GetwcapArguments, ReturncapArguments};
+use nasd_protocol::manager::{
+    GetcapArguments, GetcapsArguments, GetwcapArguments, ReturncapArguments,
+};
 use nasd_transport::ClientTls;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Personality, Timestamp};
 
@@ -28,8 +30,8 @@ use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied, Cut,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
     FileType, HeldLock, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, RangeToCopy,
-    ReadOutcome, Readable, RenameFlags, Returned, SeekTarget, SetFileAttributes, SpaceInformation,
-    UnlockArguments, Volume, Writable, Written, XattrFlags,
+    ReadOutcome, Readable, Readables, RenameFlags, Returned, SeekTarget, SetFileAttributes,
+    SpaceInformation, UnlockArguments, Volume, Writable, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -422,6 +424,17 @@ impl Names for RemoteNames {
     ) -> Result<Readable, ClerkError> {
         let asked = GetcapArguments { file, client: self.client.number(), contents };
         Ok(self.client.get_capability(caller, &asked)?)
+    }
+
+    fn get_capabilities(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        neighbours: &[FileHandle],
+    ) -> Result<Readables, ClerkError> {
+        let (client, neighbours) = (self.client.number(), neighbours.to_vec());
+        let asked = GetcapsArguments { file, client, neighbours };
+        Ok(self.client.get_capabilities(caller, &asked)?)
     }
 
     fn get_write_capability(

@@ -10,7 +10,7 @@ pub use nasd_protocol::manager::{
     DirectoryPage, DriveAddress, Event, EventsArguments, EventsPage, Extended, File, FileAccess,
     FileAttributes, FileHandle, FilePage, FileRange, FileType, HeldLock, IssuedCapability,
     LeaseArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus, Name,
-    NewMode, Readable, RenameFlags, Returned, SetFileAttributes, SpaceInformation, UnlockArguments,
-    Volume, Writable, XattrFlags,
+    NewMode, Readable, Readables, RenameFlags, Returned, SetFileAttributes, SpaceInformation,
+    UnlockArguments, Volume, Writable, XattrFlags,
 };
 pub use nasd_types::SeekTarget;

@@ -2,6 +2,7 @@
 //!
 //! What the rules want of drives is done by whoever waits for it, and otherwise by [`tend`].
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use nasd_afs::callbacks::{Reading, Version, is_store};
 use nasd_afs::escrow::Wanted;
 use nasd_protocol::manager::{
-    FileHandle, GetcapArguments, GetwcapArguments, ManagerStatus, Readable, ReturncapArguments,
-    Returned, Writable,
+    FileHandle, GetcapArguments, GetcapsArguments, GetwcapArguments, ManagerStatus, Readable,
+    Readables, ReturncapArguments, Returned, Writable,
 };
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
@@ -70,6 +71,52 @@ impl CallbacksOf<'_> {
             }
         }
         Err(ManagerStatus::Busy)
+    }
+
+    /// The same of a file and of others, as far as nobody has to be waited for with those. Their drive is asked once for all.
+    pub(crate) fn get_capabilities(&self, arguments: &GetcapsArguments) -> Outcome<Readables> {
+        self.require_callbacks()?;
+        let GetcapsArguments { file, client, ref neighbours } = *arguments;
+        let promised = self.promise_neighbours(client, file, neighbours)?;
+        let first = GetcapArguments { file, client, contents: false };
+        let first = self.get_capability(&first)?;
+        let readable = |(file, version)| {
+            let file = self.names.look_if_told(self.caller, file, version)?;
+            Some(Readable { file, version, promised: true })
+        };
+        let neighbours = promised.into_iter().filter_map(readable).collect();
+        Ok(Readables { file: first, neighbours })
+    }
+
+    /// Has a drive tell versions and attributes of files that nobody stores, and gives callbacks on all but the first: on which, and of which
+    /// version. Attributes that it has told before that are as good: whoever has changed any since has had them forgotten.
+    fn promise_neighbours(
+        &self,
+        client: u64,
+        first: FileHandle,
+        neighbours: &[FileHandle],
+    ) -> Outcome<Vec<(FileHandle, Version)>> {
+        let is_there = |file: &FileHandle| {
+            (file.drive, file.partition) == (first.drive, first.partition)
+                && !self.names.is_removed(*file)
+        };
+        let files: BTreeSet<FileHandle> =
+            neighbours.iter().copied().chain([first]).filter(is_there).collect();
+        let files: Vec<FileHandle> = files.into_iter().collect();
+        let look = |all: &mut Sessions, now| all.begin_to_look(client, self.member, &files, now);
+        let asked = self.hub.with(look).map_err(status)?;
+        let files: Vec<FileHandle> = asked.iter().map(|(file, _)| *file).collect();
+        let told = self.names.object_versions(first.drive, &files);
+        let neighbours: Vec<FileHandle> = files.into_iter().filter(|file| *file != first).collect();
+        let promised = self.hub.with(|all, now| {
+            for ((file, is_new), told) in asked.iter().zip(told) {
+                if *is_new {
+                    note_found(all, self.names, *file, told);
+                }
+            }
+            all.promise_settled(client, self.member, &neighbours, now)
+        });
+        promised.map_err(status)
     }
 
     /// A capability to store.
@@ -387,14 +434,7 @@ pub(crate) fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> O
     match work {
         DriveWork::Ask(file) => {
             let told = names.object_version(file);
-            hub.with(|all, _| {
-                if let Ok((version, length)) = told
-                    && !is_store(version)
-                {
-                    names.settle_length(file, length);
-                }
-                all.found(file, told.ok().map(|(version, _)| version));
-            });
+            hub.with(|all, _| note_found(all, names, file, told.ok()));
             told.map(drop)
         }
         DriveWork::Advance { file, to, length, durable } => match names.advance_and_cut(
@@ -432,6 +472,21 @@ pub(crate) fn perform(hub: &SessionHub, names: &Namespace, work: DriveWork) -> O
             }
         },
     }
+}
+
+/// A drive has told a file's version and length, or has not.
+fn note_found(
+    all: &mut Sessions,
+    names: &Namespace,
+    file: FileHandle,
+    told: Option<(Version, u64)>,
+) {
+    if let Some((version, length)) = told
+        && !is_store(version)
+    {
+        names.settle_length(file, length);
+    }
+    all.found(file, told.map(|(version, _)| version));
 }
 
 /// Somebody else has raised a file's version, so that no capability to store it is good: what was set aside for it comes back, or whoever waits for

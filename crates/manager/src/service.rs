@@ -13,7 +13,7 @@ use nasd_protocol::limits::MAX_EXTENSION_JOBS;
 use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
     Events, FileHandle, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch,
-    ForwardReadArguments, ForwardSeek, ForwardWrite, Getattr, Getcap, Getwcap, Getxattr,
+    ForwardReadArguments, ForwardSeek, ForwardWrite, Getattr, Getcap, Getcaps, Getwcap, Getxattr,
     HoldVolume, Lease, Listxattr, Lock, Lookup, ManagerStatus, Member, Mint, MintArguments, Minted,
     MkmountArguments, MovePart, Name, Numbered, Operation, PROGRAM, Procedure, Readdir,
     Readdirplus, ReleaseVolume, Reload, ReloadVolumes, Renew, Repair, RepairAction, Returncap,
@@ -322,6 +322,9 @@ impl ManagerService {
         let callbacks = CallbacksOf { hub, names: &names, caller, member };
         match procedure {
             Procedure::Getcap => run::<Getcap>(arguments, |asked| callbacks.get_capability(&asked)),
+            Procedure::Getcaps => {
+                run::<Getcaps>(arguments, |asked| callbacks.get_capabilities(&asked))
+            }
             Procedure::Getwcap => {
                 run::<Getwcap>(arguments, |asked| callbacks.get_write_capability(&asked))
             }
@@ -632,7 +635,10 @@ const fn is_of_sessions(procedure: Procedure) -> bool {
 
 /// Whether a procedure is one of the personality `afs`.
 const fn is_about_callbacks(procedure: Procedure) -> bool {
-    matches!(procedure, Procedure::Getcap | Procedure::Getwcap | Procedure::Returncap)
+    matches!(
+        procedure,
+        Procedure::Getcap | Procedure::Getcaps | Procedure::Getwcap | Procedure::Returncap
+    )
 }
 
 fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {

@@ -16,6 +16,7 @@ use nasd_clerk::{
     Clerk, ClerkError, ClerkOptions, LockRequest, OpenFile, OpenMode, RenameFlags, Settings,
 };
 use nasd_client::{Authority, Caller, ClientError, DriveClient};
+use nasd_metrics::Page;
 use nasd_protocol::manager::{
     File, FileHandle, LockKind, LockMode, ManagerStatus, Name, SetFileAttributes, XattrFlags,
 };
@@ -634,4 +635,99 @@ fn a_list_is_given_to_all_files_though_the_manager_dies() {
         }
         assert_eq!(root.list_of(directory), Ok(list));
     }
+}
+
+/// Who walks through a directory is told of several files at once, while others store them and change their attributes.
+#[test]
+fn who_walks_through_a_directory_sees_nothing_older_than_what_was_stored() {
+    const FILES: usize = 40;
+    let cell = cell(2);
+    let (writer, changer) = (Client::new(&cell), Client::new(&cell));
+    let name = |number: usize| format!("file {number}");
+    let files: Vec<FileHandle> = (0..FILES).map(|number| writer.make(&name(number))).collect();
+    for file in &files {
+        writer.stores(*file, &encoded(0));
+    }
+    let stored: Vec<AtomicU64> = (0..FILES).map(|_| AtomicU64::new(0)).collect();
+    let changed: Vec<AtomicU64> = (0..FILES).map(|_| AtomicU64::new(0)).collect();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for turn in 0..2 {
+            let walker = Client::new(&cell);
+            let (stored, changed, is_over, name) = (&stored, &changed, &is_over, &name);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(walker.names().len(), FILES);
+                    for step in 0..FILES {
+                        let number = if turn == 0 { step } else { step * 7 % FILES };
+                        let contents = stored[number].load(Ordering::SeqCst);
+                        let revision = changed[number].load(Ordering::SeqCst);
+                        let root = walker.clerk.root();
+                        let found =
+                            walker.clerk.lookup(&walker.caller, root, &named(&name(number)));
+                        let found = found.unwrap();
+                        assert!(found.attributes.revision >= revision);
+                        let (begin, end) = decoded(&walker.reads(found.handle));
+                        assert!(begin == end && begin >= contents, "{begin} {end} {contents}");
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for round in 0..rounds() as usize {
+                let number = round * 11 % FILES;
+                let mode = Some(if round % 2 == 0 { 0o644 } else { 0o666 });
+                let change = SetFileAttributes { mode, ..SetFileAttributes::default() };
+                let told = changer.clerk.setattr(&changer.caller, files[number], &change).unwrap();
+                changed[number].fetch_max(told.revision, Ordering::SeqCst);
+            }
+        });
+        for round in 1..=rounds() {
+            let number = (round * 13) as usize % FILES;
+            writer.stores(files[number], &encoded(round));
+            stored[number].store(round, Ordering::SeqCst);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// What a clerk has counted.
+fn counted(client: &Client, what: &str) -> u64 {
+    let mut page = Page::default();
+    client.clerk.put_metrics(&mut page);
+    let text = page.into_text();
+    let line = text.lines().find(|line| line.starts_with(&format!("{what} ")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
+}
+
+#[test]
+fn files_of_a_directory_are_asked_for_together_where_more_than_one_is_wanted() {
+    const FILES: usize = 100;
+    let cell = cell(1);
+    let maker = Client::new(&cell);
+    for number in 0..FILES {
+        maker.stores(maker.make(&format!("file {number:03}")), b"text");
+    }
+    let asked_for = |client: &Client, number: usize| {
+        let questions = || counted(client, "nasd_clerk_attribute_misses_total");
+        let before = questions();
+        let file = client.find(&format!("file {number:03}")).unwrap();
+        assert_eq!(client.reads(file), b"text");
+        questions() - before
+    };
+    // Who wants one pays for one.
+    let one = Client::new(&cell);
+    assert_eq!(asked_for(&one, 50), 1);
+    assert_eq!(counted(&one, "nasd_clerk_callbacks"), 2, "on the directory and the file");
+    // Who wants another is given more.
+    assert_eq!(asked_for(&one, 30), 1);
+    let each: Vec<u64> = (31..47).map(|number| asked_for(&one, number)).collect();
+    // Those that the file manager is just bringing home are left out.
+    assert!(each.iter().sum::<u64>() <= 4, "{each:?}");
+    // Who lists the directory is given them at once, and ever more of them.
+    let all = Client::new(&cell);
+    assert_eq!(all.names().len(), FILES);
+    let questions: Vec<u64> = (0..FILES).map(|number| asked_for(&all, number)).collect();
+    assert_eq!(questions[0], 1);
+    assert!((3..=10).contains(&questions.iter().sum::<u64>()), "{questions:?}");
 }

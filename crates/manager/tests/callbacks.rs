@@ -14,10 +14,11 @@ use nasd_client::{Authority, Caller, ClientError, ManagerClient};
 use nasd_manager::directory::parse_directory;
 use nasd_protocol::ManagerStatus;
 use nasd_protocol::manager::{
-    AttachArguments, Cut, Event, EventsArguments, FileHandle, GetcapArguments, GetwcapArguments,
-    Readable, ReturncapArguments, Returned, SetFileAttributes, Writable,
+    AttachArguments, Cut, Event, EventsArguments, FileHandle, GetcapArguments, GetcapsArguments,
+    GetwcapArguments, Readable, Readables, ReturncapArguments, Returned, SetFileAttributes,
+    Writable,
 };
-use nasd_types::{DriveId, Personality};
+use nasd_types::{DriveId, ObjectId, Personality};
 use setup::Cell;
 
 /// Where nothing is to end before the test does.
@@ -551,4 +552,124 @@ fn a_drive_that_has_what_was_stored_has_the_version_that_it_was_stored_under() {
         client.returns(file, least).unwrap();
     }
     assert_eq!(least, 8 * 4 - 1);
+}
+
+impl Client<'_> {
+    fn may_read_all(
+        &self,
+        file: FileHandle,
+        neighbours: &[FileHandle],
+    ) -> Result<Readables, ClientError> {
+        let (client, neighbours) = (self.manager.number(), neighbours.to_vec());
+        let asked = GetcapsArguments { file, client, neighbours };
+        self.manager.get_capabilities(&Caller::ROOT, &asked)
+    }
+}
+
+fn handles(told: &Readables) -> Vec<FileHandle> {
+    assert!(told.neighbours.iter().all(|each| each.promised));
+    let mut handles: Vec<FileHandle> =
+        told.neighbours.iter().map(|each| each.file.handle).collect();
+    handles.sort();
+    handles
+}
+
+#[test]
+fn one_question_brings_callbacks_on_several_files() {
+    let cell = cell(LONG_LEASE);
+    let (writer, mut reader) = (Client::attach(&cell), Client::attach(&cell));
+    let files: Vec<FileHandle> = (0..6).map(|number| writer.make(&format!("{number}"))).collect();
+    files.iter().for_each(|file| drop(writer.stores(*file, b"before")));
+    let directory = {
+        let made = writer.manager.mkdir(&Caller::ROOT, writer.root(), b"directory", 0o777);
+        made.unwrap().reply.handle
+    };
+    let elsewhere = FileHandle { drive: DriveId(77), ..files[1] };
+    let nothing = FileHandle { object: ObjectId(1 << 40), ..files[1] };
+    let control = FileHandle { object: ObjectId::PARTITION_CONTROL, ..files[1] };
+    // Somebody stores it: who asks for another one does not wait for that, and does not keep him from going on.
+    let writable = writer.may_write(files[5], 5).unwrap();
+    let others = [&files[..], &files[1..3], &[directory, elsewhere, nothing, control]].concat();
+    let told = reader.may_read_all(files[0], &others).unwrap();
+    assert!(told.file.promised && told.file.file.handle == files[0]);
+    assert_eq!(handles(&told), files[1..5]);
+    for each in &told.neighbours {
+        assert_eq!(
+            (reader.reads(each).unwrap(), each.file.attributes.size),
+            (b"before".to_vec(), 6)
+        );
+    }
+    assert!(writer.may_write(files[5], 9).is_ok_and(|again| again.version == writable.version));
+    // Each is a callback as any other.
+    thread::scope(|scope| {
+        let (stores, stored) = beside(scope, || writer.stores(files[3], b"after"));
+        let events = reader.events(true);
+        assert_eq!(events, [Event::Broken(files[3], told.file.version + 1)]);
+        assert!(stored.recv_timeout(A_WHILE).is_err());
+        assert_eq!(reader.events(false), []);
+        assert!(stores.join().unwrap().promised);
+    });
+    assert!(
+        told.neighbours
+            .iter()
+            .all(|each| { reader.reads(each).is_ok() != (each.file.handle == files[3]) })
+    );
+}
+
+#[test]
+fn neighbours_are_told_as_they_are_after_any_change() {
+    let cell = cell(LONG_LEASE);
+    let (changer, reader) = (Client::without_session(&cell), Client::attach(&cell));
+    let files: Vec<FileHandle> = (0..3).map(|number| changer.make(&format!("{number}"))).collect();
+    for round in 1..20_u32 {
+        let told = reader.may_read_all(files[0], &files[1..]).unwrap();
+        assert_eq!(handles(&told), files[1..]);
+        // The first is stored, as mode and owner decide who may do what; the second is not.
+        let change = SetFileAttributes { mode: Some(0o600 + round), ..Default::default() };
+        // Else the changes would wait for it.
+        reader.manager.detach(&Caller::ROOT, reader.manager.number()).unwrap();
+        changer.manager.setattr(&Caller::ROOT, files[1], &change).unwrap();
+        let name = format!("link {round}");
+        changer.manager.link(&Caller::ROOT, files[2], changer.root(), name.as_bytes()).unwrap();
+        reader.attach_again();
+        let told = reader.may_read_all(files[0], &files[1..]).unwrap();
+        let of = |file: FileHandle| {
+            let found = told.neighbours.iter().find(|each| each.file.handle == file);
+            found.unwrap().file.attributes
+        };
+        assert_eq!((of(files[1]).mode, of(files[2]).links), (0o600 + round, 1 + round));
+    }
+}
+
+#[test]
+fn who_may_not_read_a_neighbour_gets_no_capability_to_read_it() {
+    let cell = cell(LONG_LEASE);
+    let (maker, reader) = (Client::without_session(&cell), Client::attach(&cell));
+    let (first, private) = (maker.make("first"), maker.make("private"));
+    let change = SetFileAttributes { mode: Some(0o600), ..SetFileAttributes::default() };
+    maker.manager.setattr(&Caller::ROOT, private, &change).unwrap();
+    let user = Caller { uid: 1000, gid: 1000, groups: Vec::new() };
+    let client = reader.manager.number();
+    let asked = GetcapsArguments { file: first, client, neighbours: vec![private] };
+    let told = reader.manager.get_capabilities(&user, &asked).unwrap();
+    assert!(reader.reads(&told.file).is_ok());
+    assert!(told.neighbours.iter().all(|each| reader.reads(each).is_err()));
+    // Nothing is promised to who has no session.
+    let stranger = GetcapsArguments { client: 4711, ..asked };
+    assert!(matches!(
+        reader.manager.get_capabilities(&user, &stranger),
+        Err(ClientError::Manager(ManagerStatus::NoSession))
+    ));
+}
+
+#[test]
+fn neighbours_of_a_file_that_is_gone_are_not_held_up_by_that() {
+    let cell = cell(LONG_LEASE);
+    let (writer, reader) = (Client::attach(&cell), Client::attach(&cell));
+    let other = writer.make("other");
+    let gone = FileHandle { object: ObjectId(1 << 40), ..other };
+    let refused = reader.may_read_all(gone, &[other]).unwrap_err();
+    assert!(matches!(refused, ClientError::Manager(ManagerStatus::Stale)), "{refused}");
+    assert!(reader.may_read_all(other, &[gone]).unwrap().neighbours.is_empty());
+    assert!(reader.may_read(other).unwrap().promised);
 }

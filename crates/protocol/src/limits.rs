@@ -99,6 +99,10 @@ pub const MAX_ENTRIES: usize = 1024;
 /// Most files of one answer to `readdirplus` (`NASD_MAX_FILES`).
 pub const MAX_FILES: usize = 128;
 
+/// Most files besides the one that is asked for of one `getcaps` (`NASD_MAX_NEIGHBOURS`).
+pub const MAX_NEIGHBOURS: usize = 64;
+
+const _: () = assert!((MAX_NEIGHBOURS + 1) * 400 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_VOLUMES * (MAX_NAME_BYTES + 16) < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_DRIVES * 48 < nasd_types::limits::MAX_HEAD_BYTES);
 /// Most locks, and most removed files, that a client claims or closes in one call.

@@ -47,8 +47,11 @@ impl Core {
         Ok(told)
     }
 
-    /// Whether there is a callback on a directory, got on behalf of the clerk itself.
-    pub(crate) fn is_promised(&self, directory: FileHandle) -> bool {
+    /// Whether there is a callback on a directory; where nobody has got one yet, it is got on behalf of the clerk itself.
+    pub(crate) fn is_promised(&self, promises: &Promises, directory: FileHandle) -> bool {
+        if promises.believed_version(directory).is_some() {
+            return true;
+        }
         let slot = self.grants.slot(&self.caller, directory);
         self.ask_capability(&slot).is_ok_and(|told| told.promised)
     }
@@ -170,6 +173,17 @@ impl Core {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
+        self.getattr_with_neighbours(promises, caller, handle, &[])
+    }
+
+    /// The same. Where the file manager has to be asked it is asked for these neighbours, too.
+    pub(crate) fn getattr_with_neighbours(
+        self: &Arc<Self>,
+        promises: &Promises,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        neighbours: &[FileHandle],
+    ) -> Result<FileAttributes, ClerkError> {
         let file = self.open_file(handle);
         if let Some(file) = &file {
             file.await_return(self)?;
@@ -183,7 +197,8 @@ impl Core {
             }
             None => {
                 self.measures.attributes_asked.add(1);
-                self.ask_capability(&self.grants.slot(caller, handle))?.file.attributes
+                let slot = self.grants.slot(caller, handle);
+                self.ask_with_neighbours(&slot, neighbours)?.file.attributes
             }
         };
         Ok(file.map_or(attributes, |file| file.with_own(attributes)))

@@ -61,7 +61,7 @@ impl Listings {
 
 impl Clerk {
     /// The entries of a directory, if what was read of them is believed.
-    fn believed_entries(
+    pub(super) fn believed_entries(
         &self,
         caller: &Arc<Caller>,
         dir: FileHandle,
@@ -152,6 +152,9 @@ impl Clerk {
                 known.or_else(|| self.read_names(caller, dir).ok())?
             }
         };
+        if cookie == 0 {
+            self.core.known.is_listed(dir);
+        }
         let from = entries.partition_point(|entry| entry.cookie <= cookie);
         let most = max_entries.max(1) as usize;
         let page: Vec<DirectoryEntry> = entries[from..].iter().take(most).cloned().collect();

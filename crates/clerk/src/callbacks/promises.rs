@@ -24,6 +24,13 @@ pub(crate) struct Asking {
     id: u64,
     era: Era,
     changes: u64,
+    answers: u64,
+}
+
+impl Asking {
+    pub(crate) fn is_about(&self, file: FileHandle) -> bool {
+        self.handle == file
+    }
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +47,8 @@ struct Held {
     is_governed: bool,
     /// Changes of the file's attributes by this clerk, of which the file manager does not tell it.
     changes: u64,
+    /// Answers that have told of the file.
+    answers: u64,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +93,8 @@ impl Promises {
     pub(crate) fn asking(&self, handle: FileHandle) -> Asking {
         let mut state = self.lock();
         let held = state.noted(handle);
-        Asking { handle, id: held.id, era: held.copy.era(), changes: held.changes }
+        let Held { id, changes, answers, .. } = *held;
+        Asking { handle, id, era: held.copy.era(), changes, answers }
     }
 
     /// How often anything has ended that was promised: for the answer to who makes a file.
@@ -106,6 +116,7 @@ impl Promises {
         }
         if let Some(held) = state.held(&asking) {
             held.version = Some(version);
+            held.answers += 1;
             let is_newest = held.note(attributes);
             if held.copy.granted(asking.era, version) && is_newest {
                 held.attributes = Some(*attributes);
@@ -120,11 +131,30 @@ impl Promises {
             return;
         };
         held.version = Some(told.version);
+        held.answers += 1;
         held.note(&told.file.attributes);
         // Where the promise is worth nothing any more, an answer that came before may have told what is newer.
         if told.promised && held.copy.granted(asking.era, told.version) {
             held.attributes = (held.changes == asking.changes).then_some(told.file.attributes);
         }
+    }
+
+    /// The same of a file that was asked for with another one, and whether that is believed: not where anything else was told of
+    /// it meanwhile, as nobody waits for this.
+    pub(crate) fn granted_beside(&self, asking: &Asking, told: &Readable) -> bool {
+        let mut state = self.lock();
+        let Some(held) = state.held(asking) else {
+            return false;
+        };
+        let is_first = held.answers == asking.answers && held.changes == asking.changes;
+        let is_good = told.promised && is_first && held.copy.granted(asking.era, told.version);
+        if is_good {
+            held.version = Some(told.version);
+            held.answers += 1;
+            held.note(&told.file.attributes);
+            held.attributes = Some(told.file.attributes);
+        }
+        is_good
     }
 
     /// This clerk is about to ask for a store of a file: its callback has ended, and nothing is promised before that is answered.
@@ -150,6 +180,7 @@ impl Promises {
             return;
         };
         held.version = Some(told.version);
+        held.answers += 1;
         held.note(&told.file.attributes);
         if held.copy.stored(asking.era, version, told.promised) {
             held.attributes = (held.changes == asking.changes).then_some(told.file.attributes);
@@ -302,6 +333,70 @@ impl Held {
     fn end_if_broken(&mut self) {
         if self.copy.promised().is_none() {
             self.attributes = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::backend::Names;
+    use crate::tests::{cell, root};
+    use crate::wire::File;
+
+    type Happening<'a> = &'a dyn Fn(&Promises);
+
+    fn file() -> File {
+        cell(1).volume(&root()).unwrap().root
+    }
+
+    /// Nothing is cached, and the session is good.
+    fn promises() -> Promises {
+        let names = Arc::new(KnownNames::default());
+        names.good_until(Instant::now() + Duration::from_secs(3600));
+        Promises { state: Mutex::default(), names, cache: None }
+    }
+
+    fn readable(version: Version, promised: bool) -> Readable {
+        Readable { file: file(), version, promised }
+    }
+
+    #[test]
+    fn what_was_asked_for_beside_another_file_is_believed_if_nothing_came_between() {
+        let (all, file) = (promises(), file().handle);
+        let asking = all.asking(file);
+        assert!(all.granted_beside(&asking, &readable(2, true)));
+        assert_eq!(all.believed(file).map(|(version, _)| version), Some(2));
+        assert!(!all.granted_beside(&asking, &readable(2, true)), "that was an answer");
+        assert!(!all.granted_beside(&all.asking(file), &readable(2, false)));
+    }
+
+    #[test]
+    fn what_came_between_counts_and_not_what_was_asked_for_beside_another_file() {
+        let file = file().handle;
+        let between: [(&str, Happening<'_>); 6] = [
+            ("a break", &|all: &Promises| all.broken(file, 3)),
+            ("a change", &|all: &Promises| all.changed(file)),
+            ("the end of the session", &Promises::lapsed),
+            ("a store", &|all: &Promises| all.writes(file)),
+            ("an own change", &|all: &Promises| all.attributes_changed(file)),
+            ("another answer", &|all: &Promises| {
+                all.granted(&all.asking(file), &readable(4, true))
+            }),
+        ];
+        for (what, happens) in between {
+            let all = promises();
+            let asking = all.asking(file);
+            happens(&all);
+            let before = all.believed(file);
+            assert!(!all.granted_beside(&asking, &readable(2, true)), "{what}");
+            assert_eq!(
+                (all.believed(file), all.version(file) == Some(2)),
+                (before, false),
+                "{what}"
+            );
         }
     }
 }

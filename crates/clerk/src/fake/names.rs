@@ -13,8 +13,8 @@ use crate::backend::Names;
 use crate::wire::{
     Caller, CellStatus, Changed, Cut, Device, DirectoryEntry, DirectoryPage, DriveAddress,
     Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileType, IssuedCapability,
-    ListedFile, ManagerStatus, Name, NewMode, Readable, RenameFlags, Returned, SetFileAttributes,
-    SpaceInformation, Volume, Writable, XattrFlags,
+    ListedFile, ManagerStatus, Name, NewMode, Readable, Readables, RenameFlags, Returned,
+    SetFileAttributes, SpaceInformation, Volume, Writable, XattrFlags,
 };
 
 const READ: u32 = 4;
@@ -735,6 +735,15 @@ impl Names for FakeCell {
     }
 
     fn get_capability(&self, _: &Caller, _: FileHandle, _: bool) -> Result<Readable, ClerkError> {
+        Err(ClerkError::Manager(ManagerStatus::NotSupported))
+    }
+
+    fn get_capabilities(
+        &self,
+        _: &Caller,
+        _: FileHandle,
+        _: &[FileHandle],
+    ) -> Result<Readables, ClerkError> {
         Err(ClerkError::Manager(ManagerStatus::NotSupported))
     }
 

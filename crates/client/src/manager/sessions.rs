@@ -2,9 +2,10 @@
 
 use nasd_protocol::manager::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments, Events,
-    EventsArguments, EventsPage, Getcap, GetcapArguments, Getwcap, GetwcapArguments, HeldLock,
-    InTheWay, Lease, LeaseArguments, Lock, LockAnswer, LockArguments, Readable, Returncap,
-    ReturncapArguments, Returned, TestLock, Unlock, UnlockArguments, Writable,
+    EventsArguments, EventsPage, Getcap, GetcapArguments, Getcaps, GetcapsArguments, Getwcap,
+    GetwcapArguments, HeldLock, InTheWay, Lease, LeaseArguments, Lock, LockAnswer, LockArguments,
+    Readable, Readables, Returncap, ReturncapArguments, Returned, TestLock, Unlock,
+    UnlockArguments, Writable,
 };
 
 use super::{Caller, ManagerClient};
@@ -47,13 +48,22 @@ impl ManagerClient {
         Ok(self.call::<Lease>(caller, arguments)?.granted)
     }
 
-    /// A file's attributes, a capability to read it, and a callback: of volumes of the personality `afs`, as the next two.
+    /// A file's attributes, a capability to read it, and a callback: of volumes of the personality `afs`, as the next three.
     pub fn get_capability(
         &self,
         caller: &Caller,
         arguments: &GetcapArguments,
     ) -> Result<Readable, ClientError> {
         self.call::<Getcap>(caller, arguments)
+    }
+
+    /// The same of a file, and of others that are probably wanted next.
+    pub fn get_capabilities(
+        &self,
+        caller: &Caller,
+        arguments: &GetcapsArguments,
+    ) -> Result<Readables, ClientError> {
+        self.call::<Getcaps>(caller, arguments)
     }
 
     /// A capability to write a file, until it is returned or its time is over. Nobody can read the file meanwhile.

@@ -55,6 +55,17 @@ pub enum Turn<T> {
     Wait,
 }
 
+/// What may be done about a file before anybody is promised anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beforehand {
+    /// Nothing is known of it: who is told this asks the drive, and says what that tells.
+    Ask,
+    /// Nobody stores it.
+    Settled,
+    /// Somebody stores it, or asks the drive already.
+    Leave,
+}
+
 /// Events, and whom to tell them.
 pub(super) type Told = Vec<(u64, Event)>;
 
@@ -113,6 +124,29 @@ impl FileCallbacks {
             Ok(Reading::Wait) | Err(Unknown::Wait) => self.work_or_wait(file),
             Ok(reading) => Turn::Done(reading),
             Err(Unknown::Ask) => Turn::Work(DriveWork::Ask(file)),
+        }
+    }
+
+    /// What is known of a file that a client may want to read, so that nobody waits for others and nobody is disturbed.
+    pub(super) fn begin_to_look(&mut self, client: u64, file: FileHandle) -> Beforehand {
+        let Some(rules) = self.rules.file(file) else {
+            return match self.rules.may_read(client, file) {
+                Err(Unknown::Ask) => Beforehand::Ask,
+                _ => Beforehand::Leave,
+            };
+        };
+        match rules.state() {
+            State::Settled => Beforehand::Settled,
+            _ => Beforehand::Leave,
+        }
+    }
+
+    /// A client is to hold a callback on a file, if nobody stores it or changes its attributes: of which version.
+    pub(super) fn promise_if_settled(&mut self, client: u64, file: FileHandle) -> Option<Version> {
+        self.rules.file(file).filter(|rules| rules.state() == State::Settled)?;
+        match self.rules.may_read(client, file) {
+            Ok(Reading::Promised(version)) => Some(version),
+            _ => None,
         }
     }
 

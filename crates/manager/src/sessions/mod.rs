@@ -17,7 +17,7 @@ use nasd_afs::callbacks::{NeverGiven, Reading, Version};
 use nasd_protocol::manager::{Cut, Event, FileHandle};
 use nasd_types::{DriveId, PartitionId};
 
-use callbacks::{DriveWork, FileCallbacks, Told, Turn};
+use callbacks::{Beforehand, DriveWork, FileCallbacks, Told, Turn};
 use events::Events;
 use leases::DirectoryLeases;
 use locks::{LockAnswer, LockTable, LockedFile, Wakeups};
@@ -356,6 +356,53 @@ impl Sessions {
         let turn = self.callbacks.may_read(client, file);
         self.end_some_callbacks(client);
         Ok(turn)
+    }
+
+    /// A client may want to read some files: those of which nobody stores anything, and of which it is to be said what their drive tells
+    /// by [`Sessions::found`], as nothing is known of them.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`.
+    pub fn begin_to_look(
+        &mut self,
+        client: u64,
+        member: &str,
+        files: &[FileHandle],
+        now: Duration,
+    ) -> Result<Vec<(FileHandle, bool)>, SessionError> {
+        self.require(client, member)?;
+        self.require_no_grace(now)?;
+        let mut told = Vec::with_capacity(files.len());
+        for file in files {
+            match self.callbacks.begin_to_look(client, *file) {
+                Beforehand::Ask => told.push((*file, true)),
+                Beforehand::Settled => told.push((*file, false)),
+                Beforehand::Leave => {}
+            }
+        }
+        Ok(told)
+    }
+
+    /// It is to hold callbacks on those of them of which nobody stores or changes anything: on which, and of which version.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`.
+    pub fn promise_settled(
+        &mut self,
+        client: u64,
+        member: &str,
+        files: &[FileHandle],
+        now: Duration,
+    ) -> Result<Vec<(FileHandle, Version)>, SessionError> {
+        self.require(client, member)?;
+        self.require_no_grace(now)?;
+        let promise = |file: &FileHandle| {
+            let version = self.callbacks.promise_if_settled(client, *file)?;
+            Some((*file, version))
+        };
+        let promised = files.iter().filter_map(promise).collect();
+        self.end_some_callbacks(client);
+        Ok(promised)
     }
 
     /// A client was promised something, and there may be too many callbacks now.

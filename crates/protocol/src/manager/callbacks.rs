@@ -1,8 +1,11 @@
-//! `getcap`, `getwcap`, `returncap`: the calls of the `afs` personality (CMU-CS-97-118, section 3.2, and
+//! `getcap`, `getcaps`, `getwcap`, `returncap`: the calls of the `afs` personality (CMU-CS-97-118, section 3.2, and
 //! `specs/callbacks.md`).
 
+use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
+
 use super::{File, FileHandle, Operation, Procedure};
-use crate::wire::message;
+use crate::limits::MAX_NEIGHBOURS;
+use crate::wire::{message, put_array, take_array};
 
 /// The operation: a file's attributes, a capability to read it, and a callback.
 #[derive(Debug)]
@@ -12,6 +15,16 @@ impl Operation for Getcap {
     const PROCEDURE: Procedure = Procedure::Getcap;
     type Arguments = GetcapArguments;
     type Reply = Readable;
+}
+
+/// The operation: the same of a file, and of others that are probably wanted next.
+#[derive(Debug)]
+pub enum Getcaps {}
+
+impl Operation for Getcaps {
+    const PROCEDURE: Procedure = Procedure::Getcaps;
+    type Arguments = GetcapsArguments;
+    type Reply = Readables;
 }
 
 /// The operation: a capability to write a file.
@@ -56,6 +69,55 @@ message! {
         pub version: u64,
         /// Whether the client is told before any of that changes. If not, somebody is changing its attributes or names.
         pub promised: bool,
+    }
+}
+
+/// Arguments (`nasd_getcaps_arguments`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GetcapsArguments {
+    /// Which file.
+    pub file: FileHandle,
+    /// The client's session.
+    pub client: u64,
+    /// Others on the same drive, at most [`MAX_NEIGHBOURS`].
+    pub neighbours: Vec<FileHandle>,
+}
+
+impl XdrEncode for GetcapsArguments {
+    fn encode(&self, out: &mut Encoder) {
+        self.file.encode(out);
+        out.u64(self.client);
+        put_array(&self.neighbours, out);
+    }
+}
+
+impl XdrDecode for GetcapsArguments {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let (file, client) = (FileHandle::decode(input)?, input.u64()?);
+        Ok(GetcapsArguments { file, client, neighbours: take_array(input, MAX_NEIGHBOURS)? })
+    }
+}
+
+/// The answer (`nasd_readables`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readables {
+    /// As `getcap` tells it.
+    pub file: Readable,
+    /// Those of the others of which that can be told without waiting for anybody, all promised.
+    pub neighbours: Vec<Readable>,
+}
+
+impl XdrEncode for Readables {
+    fn encode(&self, out: &mut Encoder) {
+        self.file.encode(out);
+        put_array(&self.neighbours, out);
+    }
+}
+
+impl XdrDecode for Readables {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let file = Readable::decode(input)?;
+        Ok(Readables { file, neighbours: take_array(input, MAX_NEIGHBOURS)? })
     }
 }
 

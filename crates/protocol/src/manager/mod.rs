@@ -51,8 +51,8 @@ pub use attach::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
 };
 pub use callbacks::{
-    Cut, Getcap, GetcapArguments, Getwcap, GetwcapArguments, Readable, Returncap,
-    ReturncapArguments, Returned, Writable,
+    Cut, Getcap, GetcapArguments, Getcaps, GetcapsArguments, Getwcap, GetwcapArguments, Readable,
+    Readables, Returncap, ReturncapArguments, Returned, Writable,
 };
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use changed::{Changed, MAX_TOLD, ToldDirectory};
@@ -226,6 +226,8 @@ xdr_enum! {
         Getwcap = 101,
         /// A store is done.
         Returncap = 102,
+        /// Capabilities to read several files, and callbacks.
+        Getcaps = 103,
         /// Make a name at which another volume is seen.
         Mkmount = 110,
         /// Nothing changes in a volume for a moment.

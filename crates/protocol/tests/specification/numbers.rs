@@ -107,6 +107,7 @@ const CONSTANTS: &[(&str, u64)] = &[
     ("NASD_MAX_VOLUMES", limits::MAX_VOLUMES as u64),
     ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
     ("NASD_MAX_FILES", limits::MAX_FILES as u64),
+    ("NASD_MAX_NEIGHBOURS", limits::MAX_NEIGHBOURS as u64),
     ("NASD_MAX_TOLD", nasd_protocol::manager::MAX_TOLD as u64),
     ("NASD_MAX_CLAIMS", limits::MAX_CLAIMS as u64),
     ("NASD_MAX_EVENTS", limits::MAX_EVENTS as u64),
@@ -376,7 +377,7 @@ fn operations_have_the_types_of_the_specification() {
         ForwardAppend
         StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus
-        Tmpfile Getcap Getwcap Returncap Mkmount HoldVolume ReleaseVolume MovePart);
+        Tmpfile Getcap Getwcap Returncap Getcaps Mkmount HoldVolume ReleaseVolume MovePart);
     check_operations!(&spec, "NASD_BULK_DESK", bulk_desk:
         Ticket Look List Mkdir Rename Remove Settime Setmode);
 }
