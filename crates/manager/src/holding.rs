@@ -29,6 +29,9 @@ const PATIENCE: Duration = STORE_TIME.saturating_add(Duration::from_secs(2));
 /// For how long a volume is held at most.
 const MOST: Duration = Duration::from_secs(60);
 
+/// For how long it goes on to be held when a part of it is elsewhere: who has copied it lets it go at once.
+const MOVE_MOST: Duration = Duration::from_secs(10);
+
 /// The volumes that are held.
 #[derive(Debug)]
 pub(crate) struct Holding {
@@ -87,9 +90,9 @@ impl Holding {
         // It goes on being held for as long as this may take.
         hub.with(|all, now| {
             all.release(asked.ticket, now);
-            all.hold(asked.ticket, names.parts(), now + MOST);
+            all.hold(asked.ticket, names.parts(), now + MOVE_MOST);
         });
-        let is_held = || names.door().hold_on(asked.ticket, Instant::now() + MOST);
+        let is_held = || names.door().hold_on(asked.ticket, Instant::now() + MOVE_MOST);
         if !is_held() {
             hub.with(|all, now| all.release(asked.ticket, now));
             return Err(ManagerStatus::Stale);
