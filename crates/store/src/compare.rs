@@ -188,6 +188,10 @@ impl Store {
             Some(other) if same_contents(other) => (Vec::new(), None),
             other => self.compare_bytes(&one, other.as_ref(), offset / BLOCK)?,
         };
+        // A copy knows none of those to what it is a copy of.
+        let appends = self.appends_to(one.name);
+        let same_appends =
+            other.as_ref().is_none_or(|other| appends == self.appends_to(other.name));
         let is_same = other.is_some_and(|other| {
             let its = ObjectRecord {
                 // How blocks are counted and shared, and where contents are kept, is up to the drive.
@@ -198,13 +202,10 @@ impl Store {
             };
             its == one.record
         });
-        if is_same && changed.is_empty() {
+        if is_same && same_appends && changed.is_empty() {
             return Ok((None, goes_on));
         }
-        let image = Some(ObjectImage {
-            attributes: attributes_of(&one.record),
-            appends: self.appends_to(one.name),
-        });
+        let image = Some(ObjectImage { attributes: attributes_of(&one.record), appends });
         Ok((Some(ChangedObject { object, image, changed }), goes_on))
     }
 
