@@ -448,7 +448,8 @@ fn plan_size(
     Ok(())
 }
 
-/// `chmod`: owner and root; where a list governs, whoever may write the file, or change the directory's list. Who is not in the file's group can't make it set-group-ID.
+/// `chmod`: owner and root; where a list governs, whoever may write the file, or change the directory's list. Who is not in the file's group can't make it
+/// set-group-ID, and only the owner and root make it set-user-ID or set-group-ID at all.
 fn plan_mode(
     record: &FileRecord,
     caller: &Caller,
@@ -465,6 +466,10 @@ fn plan_mode(
     if record.afs_acl().is_some() {
         // Others' bits that were shown are the list's: they are not to count where no list does.
         new.mode &= 0o7700 | record.mode;
+    }
+    if !is_owner(record, caller) {
+        // Whoever may write a file would have what he has put there run as its owner.
+        new.mode &= !(SET_UID | SET_GID) | record.mode;
     }
     if !caller.is_root() && !caller.is_in_group(new.gid) {
         new.mode &= !SET_GID;

@@ -455,3 +455,26 @@ fn modes_are_shown_that_let_everybody_through_who_may() {
         assert_eq!((shown.mode, shown.extended), (mode, extended), "{list}");
     }
 }
+
+#[test]
+fn who_may_write_a_file_of_another_one_does_not_make_it_run_as_him() {
+    const SET_IDS: u32 = 0o6000;
+    let scene = Scene::new("rlw");
+    let Scene { volume, directory, user, .. } = &scene;
+    let names = &volume.names;
+    volume.set(&root(), *directory, &format!("user:{OWNER} all\nuser:{USER} rlw\n")).unwrap();
+    let owner = named(OWNER);
+    let file = volume.make(&owner, *directory, "program", 0o755).handle;
+    let set = |caller: &Caller, mode: u32| {
+        let caller = Caller { stores: vec![file], ..caller.clone() };
+        let changes = SetFileAttributes { mode: Some(mode), ..SetFileAttributes::default() };
+        names.setattr(&caller, file, &changes).unwrap().attributes.mode & 0o7777
+    };
+    // In the group of the file, so that this alone would not hinder him.
+    let mallory = Caller { groups: vec![OWNER, 2000], ..user.clone() };
+    assert_eq!(set(&mallory, 0o6755) & SET_IDS, 0);
+    assert_eq!(set(&owner, 0o6755) & SET_IDS, SET_IDS, "the owner may");
+    assert_eq!(set(&mallory, 0o6711) & SET_IDS, SET_IDS, "what is so may stay");
+    assert_eq!(set(&mallory, 0o0755) & SET_IDS, 0, "he may take it away");
+    assert_eq!(set(&root(), 0o4755) & SET_IDS, 0o4000);
+}
