@@ -114,6 +114,9 @@ impl Core {
         if !owns && attributes.mode & OTHERS_WRITE == 0 {
             return Ok(false);
         }
+        if owns && self.lists.is_made_by(handle, attributes.revision, caller.uid) {
+            return Ok(true);
+        }
         let list = self.list_of(caller, handle, attributes.revision)?;
         let rights =
             list.rights_of(caller.uid, &|gid| caller.gid == gid || caller.groups.contains(&gid));

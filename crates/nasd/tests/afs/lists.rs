@@ -1,7 +1,7 @@
 //! Access control lists as AFS has them, on real mounts, with users of one machine: what the kernel has from one another one does not get.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -212,6 +212,21 @@ fn who_loses_a_right_loses_what_he_has_open_and_cached() {
         by(WRITER, &[], || fs::write(at.join("file"), "for all").unwrap());
         scene.set(&format!("{entry} none"));
     }
+}
+
+#[test]
+fn who_may_write_may_write_what_another_one_of_the_machine_has_just_made() {
+    let scene = Scene::new();
+    let at = scene.one.join("governed");
+    scene.set(&format!("user:{READER} write"));
+    scene.set("anyuser rl");
+    by(WRITER, &[], || fs::write(at.join("file"), "one").unwrap());
+    by(READER, &[], || {
+        let mut file = OpenOptions::new().append(true).open(at.join("file")).unwrap();
+        file.write_all(b" and two").unwrap();
+    });
+    refused(STRANGER, &[], &at, WRITING);
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"one and two");
 }
 
 #[test]
