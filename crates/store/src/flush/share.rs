@@ -113,6 +113,8 @@ impl Store {
         if found.len() + replaced.len() > range.extents {
             return Ok(None);
         }
+        // The tree tells the same version of the data as memory does, or an open would fall back to an earlier one.
+        let time = share.time.max(target.data_modify_time.plus_ns(1));
         // What is compressed is shared, and dropped, as a whole.
         // It also lies within as many blocks as a frame has.
         let frame = FRAME_BLOCKS as u64;
@@ -122,7 +124,7 @@ impl Store {
             let of_source = uncut(&found, share.from, blocks, moves);
             let fits = uncut(&replaced, share.to, of_source, false);
             if fits == blocks {
-                return Ok((blocks > 0).then_some(Share { blocks, ..share }));
+                return Ok((blocks > 0).then_some(Share { blocks, time, ..share }));
             }
             // What is left out may cut another one.
             blocks = fits;
