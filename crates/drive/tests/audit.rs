@@ -14,10 +14,10 @@ use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
     AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BatchArguments,
-    BatchOperation, BlocksrequiredArguments, CopypartitionArguments, CreateArguments, Created,
-    CreatepartitionArguments, DriveInformation, FastcopyArguments, FlushArguments,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, PartitionKey, Procedure,
-    PunchArguments, ReadArguments, RemoveArguments, RemovepartitionArguments,
+    BatchOperation, BlocksrequiredArguments, ComparepartitionArguments, CopypartitionArguments,
+    CreateArguments, Created, CreatepartitionArguments, DriveInformation, FastcopyArguments,
+    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, PartitionKey,
+    Procedure, PunchArguments, ReadArguments, RemoveArguments, RemovepartitionArguments,
     ResizepartitionArguments, SeekArguments, SetattrArguments, SetpartitionArguments,
     SetpartitionkeyArguments, WriteArguments,
 };
@@ -629,6 +629,16 @@ fn attempts() -> Vec<(Procedure, Vec<u8>)> {
             Procedure::Copypartition,
             to_bytes(&CopypartitionArguments { partition, source: PARTITION }),
         ),
+        (
+            Procedure::Comparepartition,
+            to_bytes(&ComparepartitionArguments {
+                partition,
+                base: None,
+                from: ObjectId(0),
+                offset: 0,
+            }),
+        ),
+        (Procedure::Putobject, to_bytes(&put_of(name))),
         (Procedure::Removepartition, to_bytes(&RemovepartitionArguments { partition })),
         (Procedure::Resizepartition, to_bytes(&ResizepartitionArguments { partition, bytes: 0 })),
         (

@@ -6,11 +6,11 @@ mod common;
 use common::*;
 use nasd_capability::{Capability, KeyKind};
 use nasd_protocol::drive::{
-    AuditArguments, BlocksrequiredArguments, CopypartitionArguments, CreatepartitionArguments,
-    FastcopyArguments, FlushpartitionArguments, InitializeArguments, PartitionKey, Procedure,
-    PunchArguments, ReadArguments, RemovepartitionArguments, ResizepartitionArguments,
-    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments,
+    AuditArguments, BlocksrequiredArguments, ComparepartitionArguments, CopypartitionArguments,
+    CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments, InitializeArguments,
+    PartitionKey, Procedure, PunchArguments, ReadArguments, RemovepartitionArguments,
+    ResizepartitionArguments, SeekArguments, SetattrArguments, SetdriveArguments,
+    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_types::limits::MAX_OBJECT_BYTES;
@@ -43,6 +43,10 @@ fn set_key(partition: PartitionId, which: PartitionKey) -> Operation {
     operation(Procedure::Setpartitionkey, &arguments)
 }
 
+fn comparison_of(partition: PartitionId) -> ComparepartitionArguments {
+    ComparepartitionArguments { partition, base: Some(PARTITION), from: ObjectId(0), offset: 0 }
+}
+
 /// Each operation on a partition or the drive, and the kinds of keys that may ask for it.
 fn administration(partition: PartitionId) -> Vec<(Operation, Vec<KeyKind>)> {
     let value = Signer::drive().seal(1);
@@ -66,6 +70,14 @@ fn administration(partition: PartitionId) -> Vec<(Operation, Vec<KeyKind>)> {
             operation(
                 Procedure::Copypartition,
                 &CopypartitionArguments { partition, source: PARTITION },
+            ),
+            vec![KeyKind::Drive],
+        ),
+        (operation(Procedure::Comparepartition, &comparison_of(partition)), vec![KeyKind::Drive]),
+        (
+            operation(
+                Procedure::Putobject,
+                &put_of(ObjectName { partition, object: ObjectId(64) }),
             ),
             vec![KeyKind::Drive],
         ),

@@ -22,10 +22,10 @@ use nasd_device::MemoryDevice;
 use nasd_drive::{Checksum, Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
     AppendArguments, AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
-    CopypartitionArguments, CopyrangeArguments, CreateArguments, CreatepartitionArguments,
-    EndwritesArguments, ExtendArguments, FastcopyArguments, FlushArguments,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, PROGRAM,
-    PartitionKey, Procedure, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments,
+    ComparepartitionArguments, CopypartitionArguments, CopyrangeArguments, CreateArguments,
+    CreatepartitionArguments, EndwritesArguments, ExtendArguments, FastcopyArguments,
+    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments,
+    PROGRAM, PartitionKey, Procedure, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments,
     RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
     SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
     SetstripingArguments, VERSION, WriteArguments, unwrap_arguments, unwrap_results,
@@ -402,6 +402,16 @@ fn administration() -> Vec<Vec<u8>> {
             Procedure::Copypartition,
             BY_DRIVE,
             &CopypartitionArguments { partition: new, source: partition },
+        ),
+        sample(
+            Procedure::Comparepartition,
+            BY_DRIVE,
+            &ComparepartitionArguments { partition, base: None, from: ObjectId(4), offset: 0 },
+        ),
+        sample(
+            Procedure::Putobject,
+            BY_DRIVE,
+            &put_of(ObjectName { partition, object: ObjectId(100) }),
         ),
         sample(Procedure::Removepartition, BY_DRIVE, &RemovepartitionArguments { partition: new }),
         sample(

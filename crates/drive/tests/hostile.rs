@@ -15,10 +15,11 @@ use nasd_capability::{DataTag, Suite};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
     AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
-    CopypartitionArguments, CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments,
-    InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments, ReadArguments,
-    RemovepartitionArguments, ResizepartitionArguments, SeekArguments, SetdriveArguments,
-    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
+    ComparepartitionArguments, CopypartitionArguments, CreatepartitionArguments, FastcopyArguments,
+    FlushpartitionArguments, InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
+    ReadArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    VERSION, WriteArguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Region, Verifier};
 use nasd_rpc::{CallHead, OpaqueAuth};
@@ -104,6 +105,8 @@ fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
     let value = Signer::partition().seal(1);
     let clock = drive_time();
     let (skew_past, skew_ahead) = (1, 1);
+    let base = Some(OTHER_PARTITION);
+    let comparison = ComparepartitionArguments { partition, base, from: ObjectId(3), offset: 9 };
     vec![
         (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name, copy: None })),
         (
@@ -117,6 +120,8 @@ fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
             Procedure::Copypartition,
             to_bytes(&CopypartitionArguments { partition, source: PARTITION }),
         ),
+        (Procedure::Comparepartition, to_bytes(&comparison)),
+        (Procedure::Putobject, to_bytes(&put_of(name))),
         (Procedure::Removepartition, to_bytes(&RemovepartitionArguments { partition })),
         (Procedure::Resizepartition, to_bytes(&ResizepartitionArguments { partition, bytes: 9 })),
         (Procedure::Flushpartition, to_bytes(&FlushpartitionArguments { partition })),

@@ -37,6 +37,10 @@ impl Perform for Comparepartition {
             // What its objects are made of lies in partitions of other drives.
             return Err(Status::NotPermitted);
         }
+        // The audit trail is not among them, which nobody but its reader learns of.
+        if base.is_some_and(|base| !drive.partitions().contains(&base)) {
+            return Err(Status::NoSuchPartition);
+        }
         let mut told = 0;
         let mut has_room = |changed: &ChangedObject| {
             told += bytes_of(changed);

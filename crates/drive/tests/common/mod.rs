@@ -17,9 +17,10 @@ use nasd_capability::{
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment, Extension};
 use nasd_protocol::drive::{
-    CreateArguments, Created, EXTEND_RESULT_HEAD_BYTES, FlushpartitionArguments,
-    PRIVATE_RESULT_HEAD_BYTES, PROGRAM, Procedure, READ_RESULT_HEAD_BYTES, Sealed, VERSION,
-    WriteArguments, Written, unwrap_results, wrap_arguments,
+    CreateArguments, Created, EXTEND_RESULT_HEAD_BYTES, FlushpartitionArguments, MadeAppend,
+    ObjectState, PRIVATE_RESULT_HEAD_BYTES, PROGRAM, Procedure, PutobjectArguments,
+    READ_RESULT_HEAD_BYTES, Sealed, VERSION, WriteArguments, Written, unwrap_results,
+    wrap_arguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
@@ -28,8 +29,8 @@ use nasd_transport::{
     ResultShape, ServerOptions,
 };
 use nasd_types::{
-    AuditId, ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
-    SetAttributes, Timestamp,
+    AppendToken, AuditId, ByteRange, CellId, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
+    PartitionId, Protection, Rights, SetAttributes, Timestamp,
 };
 use nasd_xdr::{Decoder, XdrDecode, XdrEncode, to_bytes};
 
@@ -650,6 +651,28 @@ impl Answered {
 
 pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
     (0..length as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 7 ^ seed) as u8).collect()
+}
+
+/// A `putobject` of an object of 5000 bytes to which one append was made.
+pub fn put_of(name: ObjectName) -> PutobjectArguments {
+    let time = Timestamp(START);
+    let (token, length) = (AppendToken([5; AppendToken::BYTES]), 10);
+    let state = ObjectState {
+        access_control_version: 3,
+        nearby_object: ObjectId(0),
+        copied_object: ObjectId(0),
+        logical_size: 5000,
+        blocks_allocated: 0,
+        create_time: time,
+        data_modify_time: time,
+        attribute_modify_time: time,
+        fs_data_modify_time: time,
+        fs_attribute_modify_time: time,
+        fs_specific: Box::new([7; FS_SPECIFIC_BYTES]),
+        appends: vec![MadeAppend { token, offset: 4990, length, time }],
+    };
+    let ObjectName { partition, object } = name;
+    PutobjectArguments { partition, object, identifiers_end: ObjectId(0), state }
 }
 
 pub fn object(number: u64) -> ObjectName {
