@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::sync::Arc;
+
+use common::nowhere::Nowhere;
 use common::*;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
@@ -110,14 +113,13 @@ fn an_object_that_is_put_is_what_it_is_told_to_be() {
     let name = ObjectName { partition: PARTITION, object: ObjectId(9000) };
     let mut wanted = put_of(name);
     wanted.identifiers_end = ObjectId(20_000);
-    let full =
-        MadeAppend { token: AppendToken([0; AppendToken::BYTES]), ..wanted.state.appends[0] };
+    let append = wanted.state.appends[0];
     // As many appends as a drive remembers.
     wanted.state.appends = (0..MAX_MADE_APPENDS as u64)
         .map(|number| {
             let mut token = [9; AppendToken::BYTES];
             token[..8].copy_from_slice(&number.to_be_bytes());
-            MadeAppend { token: AppendToken(token), ..full }
+            MadeAppend { token: AppendToken(token), ..append }
         })
         .collect();
     for _ in 0..2 {
@@ -198,6 +200,16 @@ fn a_partition_without_keys_takes_objects_by_the_drive_key_alone() {
     let _: Created = drive.by(Signer::drive(), Procedure::Create, &create).take();
 }
 
+#[test]
+fn a_virtual_drive_has_nothing_to_compare_and_takes_no_object() {
+    let drive = TestDrive::furnished(|drive| drive.with_objects_elsewhere(Arc::new(Nowhere)));
+    for base in [None, Some(OTHER_PARTITION)] {
+        assert_eq!(compare(&drive, &asked(base)).failed(), Status::NotPermitted);
+    }
+    let name = ObjectName { partition: PARTITION, object: ObjectId::FIRST_OBJECT };
+    assert_eq!(put(&drive, &put_of(name)).failed(), Status::NotPermitted);
+}
+
 /// The largest answer that can be: it was nearly full before an object with as many ranges and appends as one can have.
 #[test]
 fn answers_are_within_their_limit_whatever_objects_have() {
@@ -209,7 +221,7 @@ fn answers_are_within_their_limit_whatever_objects_have() {
     let few: Vec<ObjectName> = (0..50).map(|_| drive.new_object()).collect();
     let [many, other] = [0, 0].map(|_| drive.new_object());
     for name in [many, other] {
-        // Twos of blocks with a hole behind each, so that no two lie together.
+        // Single blocks, with three that are holes between two.
         (0..700).for_each(|part| write(name, part * 4));
     }
     copy(&drive);

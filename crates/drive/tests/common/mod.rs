@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 pub mod changes;
+pub mod nowhere;
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -131,7 +132,15 @@ impl TestDrive {
 
     /// With these extensions besides its own.
     pub fn extended(extensions: Vec<Arc<dyn Extension>>) -> TestDrive {
-        let drive = TestDrive::starting_with(new_device(), patient(), START, extensions);
+        TestDrive::furnished(|drive| {
+            let with = |drive: Drive, extension| drive.with_extension(extension).unwrap();
+            extensions.into_iter().fold(drive, with)
+        })
+    }
+
+    /// A drive that is given more before it is served.
+    pub fn furnished(furnish: impl FnOnce(Drive) -> Drive) -> TestDrive {
+        let drive = TestDrive::starting_with(new_device(), patient(), START, furnish);
         drive.advance(60 * SECOND);
         drive
     }
@@ -145,14 +154,14 @@ impl TestDrive {
 
     /// The same, at the start.
     pub fn starting(device: Arc<dyn BlockDevice>, options: DriveOptions, start: u64) -> TestDrive {
-        TestDrive::starting_with(device, options, start, Vec::new())
+        TestDrive::starting_with(device, options, start, |drive| drive)
     }
 
     fn starting_with(
         device: Arc<dyn BlockDevice>,
         options: DriveOptions,
         start: u64,
-        extensions: Vec<Arc<dyn Extension>>,
+        furnish: impl FnOnce(Drive) -> Drive,
     ) -> TestDrive {
         let clock = Arc::new(AtomicU64::new(start));
         let random = AtomicU64::new(start);
@@ -173,10 +182,7 @@ impl TestDrive {
             ..OpenOptions::default()
         };
         let store = Store::open(device, &open).unwrap();
-        let drive = Drive::new(store, options, environment).unwrap();
-        let drive = extensions
-            .into_iter()
-            .fold(drive, |drive, extension| drive.with_extension(extension).unwrap());
+        let drive = furnish(Drive::new(store, options, environment).unwrap());
         let server = DriveServer::start(drive, TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
         let channel = Connection::tcp(server.address(), &ClientOptions::default()).unwrap();
         TestDrive { server: Some(server), clock, jump, channel, nonces: NonceSource::new(start) }
