@@ -267,6 +267,7 @@ impl OpenFile {
     ) -> Result<u64, ClerkError> {
         self.check_mode(self.mode.write)?;
         source.check_mode(source.mode.read)?;
+        self.core.require_readable(&source.reader.slot)?;
         ranges::copy(&self.core, source.end_at(source_offset), self.end_at(offset), length)
     }
 
@@ -281,6 +282,7 @@ impl OpenFile {
     /// `NotOpenForThis`, and whatever the drive or the manager says.
     pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>, ClerkError> {
         self.check_mode(self.mode.read)?;
+        self.core.require_readable(&self.reader.slot)?;
         self.file.seek(&self.core, &self.reader.slot, offset, target)
     }
 
@@ -312,6 +314,7 @@ impl OpenFile {
         if range.is_empty() {
             return Ok(Vec::new());
         }
+        self.core.require_readable(&self.reader.slot)?;
         self.file.extend(&self.core, &self.reader.slot, range, call)
     }
 

@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::support::lines::{Mounted, ask, done, facts};
 use super::support::{TestCell, text};
@@ -227,6 +229,45 @@ fn who_may_write_may_write_what_another_one_of_the_machine_has_just_made() {
     });
     refused(STRANGER, &[], &at, WRITING);
     assert_eq!(fs::read(at.join("file")).unwrap(), b"one and two");
+}
+
+/// Neither what is there nor where something is, also while another user of the machine stores it by his own capability.
+#[test]
+fn who_has_lost_a_right_does_not_read_while_another_one_stores() {
+    let scene = Scene::new();
+    let at = scene.one.join("governed");
+    let text = vec![b'x'; 8 << 20];
+    by(WRITER, &[], || fs::write(at.join("file"), &text).unwrap());
+    scene.set(&format!("user:{READER} rl"));
+    let open = by(READER, &[], || {
+        let open = File::open(at.join("file")).unwrap();
+        open.read_exact_at(&mut [0; 7], 0).unwrap();
+        open
+    });
+    scene.set(&format!("user:{READER} l"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            by(WRITER, &[], || {
+                let file = OpenOptions::new().write(true).open(at.join("file")).unwrap();
+                for _ in 0..12 {
+                    file.write_all_at(&text, 0).unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+            is_over.store(true, Ordering::Relaxed);
+        });
+        by(READER, &[], || {
+            while !is_over.load(Ordering::Relaxed) {
+                is_refused(open.read_at(&mut [0; 7], 0));
+                // SAFETY: the call has no preconditions.
+                let found = unsafe { libc::lseek(open.as_raw_fd(), 0, libc::SEEK_DATA) };
+                is_refused(if found < 0 { Err(io::Error::last_os_error()) } else { Ok(found) });
+                // So that some begin while it is being stored, and not all before that.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+    });
 }
 
 #[test]
