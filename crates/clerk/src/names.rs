@@ -338,8 +338,9 @@ impl KnownNames {
                 true => Lease::Held(number),
                 false => Lease::Refused(Instant::now() + REFUSED_FOR),
             };
-            // What was known before may be older than the lease.
+            // What was known before may be older than the lease; so may be who was let in, as nobody tells of a right that was taken before.
             known.forget_names(kept);
+            known.searchers.clear();
         }
     }
 
@@ -585,6 +586,21 @@ mod tests {
         assert_eq!((known.wants_lease(handle(1), false), known.leases()), (None, 0));
         tell(&known, "a", Some(handle(5)));
         assert_eq!(found(&known, "a"), None, "others change it");
+    }
+
+    #[test]
+    fn who_was_let_in_before_there_was_a_lease_is_asked_for_again() {
+        let known = KnownNames::default();
+        known.good_until(Instant::now() + HOUR);
+        known.wants_lease(handle(1), false);
+        let number = known.wants_lease(handle(1), false).unwrap();
+        tell(&known, "a", Some(handle(5)));
+        known.leased(handle(1), number, true);
+        let other = Arc::new(Caller { uid: 7, ..Caller::default() });
+        known.told(&known.asking(handle(1)), &other, [(name("a"), Some(handle(5)))], false);
+        let told = known.find(&other, handle(1), &name("a"), Duration::ZERO);
+        assert_eq!(told.map(|(found, _)| found), Some(Some(handle(5))));
+        assert_eq!(found(&known, "a"), None, "he may have lost the right before the lease");
     }
 
     #[test]
