@@ -10,15 +10,12 @@ use super::{Applier, CopiedPartition, damaged};
 use crate::PartitionKeys;
 use crate::free_map::Run;
 use crate::metadata::record::{
-    self, Extent, FamilyRecord, Holder, ObjectRecord, PartitionRecord, Share,
+    self, Extent, FamilyRecord, Holder, ObjectRecord, PartitionRecord, SHARE_BLOCKS_MAX, Share,
 };
 use crate::metadata::{TreeError, capacity};
 
 /// Rows that are in memory at a time.
 const ROWS: usize = 4096;
-
-/// Most blocks of one share record.
-const SHARE_BLOCKS_MAX: u64 = u32::MAX as u64;
 
 /// What a row's value becomes, from its key, value and new key.
 type CopyRow<'a, const N: usize> =
@@ -58,26 +55,23 @@ fn copy_rows<const N: usize>(
     }
 }
 
-/// Runs in order, those that touch or overlap as one.
+/// Runs in order, those that touch or overlap as one, none longer than a share record can tell.
 fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable_by_key(|run| run.start);
     let mut found: Vec<Run> = Vec::new();
     for run in runs {
-        match found.last_mut() {
-            Some(last)
-                if run.start <= last.end()
-                    && run.end().max(last.end()) - last.start <= SHARE_BLOCKS_MAX =>
-            {
-                last.blocks = run.end().max(last.end()) - last.start;
-            }
-            // The rest of one that is as long as can be.
-            Some(last) if run.start < last.end() => {
-                let start = last.end();
-                if run.end() > start {
-                    found.push(Run { start, blocks: run.end() - start });
-                }
-            }
-            _ => found.push(run),
+        let (mut start, end) = (run.start, run.end());
+        if let Some(last) = found.last_mut()
+            && start <= last.end()
+        {
+            last.blocks = end.max(last.end()).min(last.start + SHARE_BLOCKS_MAX) - last.start;
+            start = last.end().max(start);
+        }
+        // The rest of what is as long as can be.
+        while start < end {
+            let blocks = (end - start).min(SHARE_BLOCKS_MAX);
+            found.push(Run { start, blocks });
+            start += blocks;
         }
     }
     found
@@ -156,7 +150,11 @@ impl Applier<'_> {
             let extent = Extent::parse(key, value, data_blocks)?;
             let run = extent.run();
             match runs.last_mut() {
-                Some(last) if last.end() == run.start => last.blocks += run.blocks,
+                Some(last)
+                    if last.end() == run.start && last.blocks + run.blocks <= SHARE_BLOCKS_MAX =>
+                {
+                    last.blocks += run.blocks;
+                }
                 _ => runs.push(run),
             }
             Ok(extent.encode(new).to_vec())
@@ -206,5 +204,12 @@ mod tests {
         let most = SHARE_BLOCKS_MAX;
         assert_eq!(joined(vec![run(0, most), run(most, 2)]), [run(0, most), run(most, 2)]);
         assert_eq!(joined(vec![run(0, most), run(most - 1, 2)]), [run(0, most), run(most, 1)]);
+        let long = vec![run(0, 2 * most + 5), run(2 * most + 3, 4)];
+        assert_eq!(joined(long), [run(0, most), run(most, most), run(2 * most, 7)]);
+        assert_eq!(
+            joined(vec![run(1, 3), run(2, most)]),
+            [run(1, most), run(most + 1, 1)],
+            "what is joined is divided as well"
+        );
     }
 }

@@ -101,6 +101,9 @@ impl Applier<'_> {
     }
 
     pub(super) fn put_share(&mut self, share: &Share) -> Result<(), TreeError> {
+        if share.run.blocks > record::SHARE_BLOCKS_MAX {
+            return damaged(format!("{} blocks are to have one share record", share.run.blocks));
+        }
         let bytes = share.encode();
         let old = self.tables.shares()?.insert(share.run.start, &bytes[..])?;
         let before = old.as_ref().map(|old| old.value().len());

@@ -23,7 +23,7 @@ pub(crate) use drive::{
 };
 pub(crate) use extents::{Codec, EXTENT_BLOCKS_MAX, Extent, GROUP_BLOCKS, Sums, groups};
 pub(crate) use objects::{ObjectRecord, SMALL_BYTES_MAX, encode_small, object, parse_small};
-pub(crate) use shares::{FamilyRecord, Holder, Share};
+pub(crate) use shares::{FamilyRecord, Holder, SHARE_BLOCKS_MAX, Share};
 #[cfg(test)]
 pub(crate) use {
     appended::{append, appends},

@@ -60,7 +60,10 @@ pub(crate) struct Holder {
     pub(crate) family: ObjectId,
 }
 
-/// A run of data blocks that is, or was, shared.
+/// Most blocks of one share record, as their number has four bytes there.
+pub(crate) const SHARE_BLOCKS_MAX: u64 = u32::MAX as u64;
+
+/// A run of data blocks that is, or was, shared: of no more than [`SHARE_BLOCKS_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) run: Run,
