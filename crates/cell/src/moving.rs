@@ -115,7 +115,7 @@ fn part_mut(volume: &mut VolumeConfig, at: Location) -> Result<&mut VolumePart, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::cell;
+    use crate::testing::cell_of;
     use crate::{Keyring, PartitionKeys, begin_copy, begin_volume, set_finished};
     use nasd_types::Personality;
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn files_are_known_by_where_the_part_was_made_wherever_it_is() {
         let directory = tempfile::tempdir().unwrap();
-        let cell = cell(directory.path());
+        let cell = cell_of(directory.path(), 2);
         let [here, there] = [0, 1].map(|at| cell.config.drives[at].drive_id());
         let begun = begin_volume(&cell, "a", Personality::Afs, (0, 0), &[here], &[]).unwrap();
         set_finished(&cell, "a", true).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_copy_of_what_was_moved_onto_one_drive_has_a_number_for_each_part() {
         let directory = tempfile::tempdir().unwrap();
-        let cell = cell(directory.path());
+        let cell = cell_of(directory.path(), 2);
         let [here, there] = [0, 1].map(|at| cell.config.drives[at].drive_id());
         begin_volume(&cell, "a", Personality::Nfs, (0, 0), &[here, there], &[]).unwrap();
         set_finished(&cell, "a", true).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn nothing_is_moved_to_where_nothing_was_prepared() {
         let directory = tempfile::tempdir().unwrap();
-        let cell = cell(directory.path());
+        let cell = cell_of(directory.path(), 2);
         let [here, there] = [0, 1].map(|at| cell.config.drives[at].drive_id());
         begin_volume(&cell, "a", Personality::Nfs, (0, 0), &[here], &[]).unwrap();
         let before = config_of(&cell).to_text().unwrap();

@@ -5,9 +5,14 @@ use std::path::Path;
 
 /// A new cell with one drive.
 pub(super) fn cell(directory: &Path) -> Cell {
+    cell_of(directory, 1)
+}
+
+/// A new cell with so many drives.
+pub(super) fn cell_of(directory: &Path, drives: u32) -> Cell {
     let new = NewCell {
         stripe: None,
-        drives: 1,
+        drives,
         devices: Vec::new(),
         size_bytes: 64 << 20,
         cache_bytes: 1 << 20,
