@@ -959,13 +959,13 @@ fn a_move_that_is_interrupted_leaves_the_volume_whole_and_can_be_done_again() {
     fill(&at);
     let busy = Busy::on(&at);
     let (mut from, mut to) = (1, 2);
-    let mut wait = std::time::Duration::from_millis(40);
+    let mut wait = std::time::Duration::from_millis(100);
     let mut finished = 0;
     while finished < 1 {
         let (one, other) = (from.to_string(), to.to_string());
         let mut moving = spawn(&cell, &["volume", "move", "work", "--from", &one, "--to", &other]);
         std::thread::sleep(wait);
-        wait = wait * 5 / 4;
+        wait = wait * 3 / 2;
         let _ = moving.kill();
         let ended = moving.wait().unwrap();
         finished += u32::from(ended.success());
