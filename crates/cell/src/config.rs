@@ -114,12 +114,15 @@ struct MadePart {
 pub struct Leftover {
     drive: String,
     number: u32,
+    /// It is being removed: nothing becomes of it any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doomed: bool,
 }
 
 impl Leftover {
     /// This partition.
     pub fn new(at: Location) -> Self {
-        Leftover { drive: format!("{:016x}", at.drive.0), number: at.partition.0 }
+        Leftover { drive: format!("{:016x}", at.drive.0), number: at.partition.0, doomed: false }
     }
 
     /// Where it is.

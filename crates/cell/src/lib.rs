@@ -66,7 +66,7 @@ pub use lock::{CellLock, KeyTurn};
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
-pub use moving::{MoveNumbers, begin_move, forget_leftover};
+pub use moving::{MoveNumbers, begin_move, doom_leftovers, forget_leftover};
 pub use path::CellPath;
 pub use protection::{parse_protection, protection_name_of, protection_named};
 pub use renew::renew;

@@ -69,7 +69,8 @@ pub(super) fn end_move(
             found.map(|known| known.index)
         };
         let volume = volume_mut(config, &name.to_string())?;
-        let at_target = |left: &Leftover| left.location() == to;
+        // One that somebody is removing is as good as none, whether it is there still or not.
+        let at_target = |left: &Leftover| left.location() == to && !left.doomed;
         let Some(prepared) = volume.leftovers.iter().position(at_target) else {
             return Err(wrong("nothing was prepared there"));
         };
@@ -83,6 +84,19 @@ pub(super) fn end_move(
         let told = told.ok_or_else(|| wrong("the other drive is none of the cell's"))?;
         volume.leftovers[prepared] = Leftover::new(from);
         Ok(told)
+    })
+}
+
+/// Writes down that all leftovers of a volume are going to be removed, so that none of them becomes a part of it from now on, whoever is
+/// moving one: which they are.
+///
+/// # Errors
+/// `Volume` where there is no such volume; `Damaged` or `Io`.
+pub fn doom_leftovers(cell: &Cell, name: &str) -> Result<Vec<Location>, CellError> {
+    update_config(cell.directory(), |config| {
+        let volume = volume_mut(config, name)?;
+        volume.leftovers.iter_mut().for_each(|left| left.doomed = true);
+        Ok(volume.leftovers.iter().map(Leftover::location).collect())
     })
 }
 
@@ -183,6 +197,29 @@ mod tests {
         let next = begin_volume(&cell, "c", Personality::Nfs, (0, 0), &[here], &[]).unwrap();
         let highest = copy.parts.iter().map(VolumePart::partition_id).max().unwrap();
         assert!(next.parts[0].partition_id() > highest);
+    }
+
+    #[test]
+    fn nothing_is_moved_to_what_somebody_is_removing() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell_of(directory.path(), 2);
+        let [here, there] = [0, 1].map(|at| cell.config.drives[at].drive_id());
+        let begun = begin_volume(&cell, "a", Personality::Afs, (0, 0), &[here], &[]).unwrap();
+        let made = begun.parts[0].location();
+        let numbers = begin_move(&cell, "a", made, there, &[]).unwrap();
+        let target = Location { drive: there, partition: numbers.target };
+        Keyring::update(&cell.keyring_path(), |ring| {
+            ring.insert_partition(there, numbers.target, &PartitionKeys::generate()?);
+            Ok(())
+        })
+        .unwrap();
+        let doomed = doom_leftovers(&cell, "a").unwrap();
+        assert!(doomed.len() == 3 && doomed.contains(&target) && !doomed.contains(&made));
+        let cell = Cell::open(directory.path()).unwrap();
+        let ended = end_move(&cell, &Name::new("a").unwrap(), here, target);
+        assert!(matches!(ended, Err(CellError::Volume(_))), "{ended:?}");
+        assert_eq!(config_of(&cell).other_volumes[0].parts[0].location(), made);
+        assert!(matches!(doom_leftovers(&cell, "b"), Err(CellError::Volume(_))));
     }
 
     #[test]

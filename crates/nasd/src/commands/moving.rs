@@ -19,7 +19,7 @@ use copying::{Copied, Copying};
 use nasd_cell::session::administrator;
 use nasd_cell::{
     Cell, DriveConfig, MoveNumbers, PartitionKeys, VolumePart, begin_move, copied_volume,
-    forget_leftover,
+    doom_leftovers, forget_leftover,
 };
 use nasd_client::{ClientError, ManagerClient};
 use nasd_protocol::drive::{NO_QUOTA, PartitionSummary};
@@ -104,10 +104,10 @@ fn drive_of(cell: &Cell, index: u32) -> Result<&DriveConfig, String> {
 /// # Errors
 /// If one can't be removed now.
 pub fn remove_leftovers(cell: &Cell, name: &str) -> Outcome {
-    let found = cell.config.other_volumes.iter().find(|volume| volume.name == name);
-    for left in found.iter().flat_map(|volume| &volume.leftovers) {
-        remove_part(cell, left.location())?;
-        forget_leftover(cell, name, left.location())?;
+    // One that the manager is just making a part of the volume is none of them, or does not become one any more.
+    for left in doom_leftovers(cell, name)? {
+        remove_part(cell, left)?;
+        forget_leftover(cell, name, left)?;
     }
     Ok(())
 }
