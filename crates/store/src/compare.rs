@@ -13,6 +13,7 @@ use nasd_types::{
 
 use crate::flush::Request;
 use crate::metadata::record::{Appended, Codec, Extent, LOGICAL_BLOCKS_MAX, ObjectRecord};
+use crate::object::attributes_of;
 use crate::{Store, StoreError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -298,25 +299,5 @@ fn is_same_place(one: Option<&Extent>, other: Option<&Extent>, block: u64) -> bo
         // A stream that is compressed is the same as a whole.
         (Some(one), Some(other)) => one == other,
         _ => false,
-    }
-}
-
-/// What the record says, with what is reserved alone as what is allocated.
-fn attributes_of(record: &ObjectRecord) -> Attributes {
-    Attributes {
-        access_control_version: record.access_control_version,
-        nearby_object: record.nearby_object,
-        copied_object: record.copied_object,
-        logical_size: record.logical_size,
-        blocks_allocated: record.blocks_reserved,
-        blocks_used: record.blocks_used,
-        block_size: BLOCK_BYTES as u32,
-        create_time: record.create_time,
-        data_modify_time: record.data_modify_time,
-        data_version: record.data_modify_time.0,
-        attribute_modify_time: record.attribute_modify_time,
-        fs_data_modify_time: record.fs_data_modify_time,
-        fs_attribute_modify_time: record.fs_attribute_modify_time,
-        fs_specific: record.fs_specific.clone(),
     }
 }

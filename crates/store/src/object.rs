@@ -298,22 +298,28 @@ impl Body {
         let blocks_used = record.blocks_used + dirty + self.writing.placed;
         let allocated = record.blocks_reserved.max(blocks_used);
         let blocks_used = blocks_used + shared;
-        Attributes {
-            access_control_version: record.access_control_version,
-            nearby_object: record.nearby_object,
-            copied_object: record.copied_object,
-            logical_size: record.logical_size,
-            blocks_allocated: allocated.max(blocks_used),
-            blocks_used,
-            block_size: BLOCK_BYTES as u32,
-            create_time: record.create_time,
-            data_modify_time: record.data_modify_time,
-            data_version: record.data_modify_time.0,
-            attribute_modify_time: record.attribute_modify_time,
-            fs_data_modify_time: record.fs_data_modify_time,
-            fs_attribute_modify_time: record.fs_attribute_modify_time,
-            fs_specific: record.fs_specific.clone(),
-        }
+        let blocks_allocated = allocated.max(blocks_used);
+        Attributes { blocks_allocated, blocks_used, ..attributes_of(record) }
+    }
+}
+
+/// What the record says, with what is reserved alone as what is allocated.
+pub(crate) fn attributes_of(record: &ObjectRecord) -> Attributes {
+    Attributes {
+        access_control_version: record.access_control_version,
+        nearby_object: record.nearby_object,
+        copied_object: record.copied_object,
+        logical_size: record.logical_size,
+        blocks_allocated: record.blocks_reserved,
+        blocks_used: record.blocks_used,
+        block_size: BLOCK_BYTES as u32,
+        create_time: record.create_time,
+        data_modify_time: record.data_modify_time,
+        data_version: record.data_modify_time.0,
+        attribute_modify_time: record.attribute_modify_time,
+        fs_data_modify_time: record.fs_data_modify_time,
+        fs_attribute_modify_time: record.fs_attribute_modify_time,
+        fs_specific: record.fs_specific.clone(),
     }
 }
 

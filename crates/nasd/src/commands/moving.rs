@@ -235,8 +235,9 @@ impl<'a> Moving<'a> {
                 self.name
             ),
             false => format!(
-                "{} stays where it was: {error}; `nasd.log` of the manager may say more",
-                self.name
+                "{} stays where it was: {error}; the manager's log says more, {}",
+                self.name,
+                self.cell.log_path("manager").display()
             ),
         }
     }
