@@ -181,3 +181,17 @@ fn a_store_that_was_too_slow_is_stored_when_it_is_returned() {
         assert_eq!(happen(&mut rules, "R told 3"), "W stored 3, promised; settled");
     }
 }
+
+#[test]
+fn a_file_that_is_made_with_a_store_is_as_though_that_had_been_asked_for() {
+    let mut made = FileRules::made(W, 3);
+    let (mut asked, _) = FileRules::found(2);
+    for what in ["W may write", "advanced to 3"] {
+        happen(&mut asked, what);
+    }
+    assert!(made == asked && made.is_alone(W) && !made.is_alone(R));
+    assert_eq!(happen(&mut made, "R may read"), "R waits");
+    assert_eq!(happen(&mut made, "W returned 3"), "advance to 4");
+    assert_eq!(happen(&mut made, "advanced to 4"), "W stored 3, promised; settled");
+    assert_eq!(FileRules::made(W, 4), FileRules::found(4).0, "an even version is nobody's store");
+}

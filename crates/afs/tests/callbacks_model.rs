@@ -12,6 +12,11 @@ type Half = Version;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Message {
     /// Client to manager; `era` is the session.
+    Make {
+        client: usize,
+        era: u8,
+        call: u8,
+    },
     MayRead {
         client: usize,
         era: u8,
@@ -34,6 +39,12 @@ enum Message {
         version: Version,
     },
     /// Manager to client.
+    Made {
+        client: usize,
+        call: u8,
+        /// That of the store that has begun with the file.
+        version: Option<Version>,
+    },
     Granted {
         client: usize,
         call: u8,
@@ -77,11 +88,29 @@ enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Doing {
     Nothing,
-    AskingRead { floor: [Half; 2] },
-    Reading { version: Version, floor: [Half; 2], first: Option<Half> },
+    Making,
+    /// It has made the file, and may store it.
+    Given {
+        version: Version,
+    },
+    AskingRead {
+        floor: [Half; 2],
+    },
+    Reading {
+        version: Version,
+        floor: [Half; 2],
+        first: Option<Half>,
+    },
     AskingWrite,
-    Writing { version: Version, halves: u8, is_alone: bool },
-    Returning { version: Version },
+    Writing {
+        version: Version,
+        halves: u8,
+        is_alone: bool,
+    },
+    Returning {
+        version: Version,
+        is_used: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -133,6 +162,7 @@ enum Action {
     Deliver(usize),
     Read(usize),
     Write(usize),
+    GiveBack(usize),
     Go(usize),
     Expire,
     Lapse(usize),
@@ -147,13 +177,16 @@ struct Cell {
     expiries: u8,
     lapses: u8,
     restarts: u8,
+    /// The first client makes the file.
+    is_made: bool,
 }
 
 impl Message {
     /// Client, session and number of a call.
     const fn call(&self) -> Option<(usize, u8, u8)> {
         match self {
-            Message::MayRead { client, era, call }
+            Message::Make { client, era, call }
+            | Message::MayRead { client, era, call }
             | Message::MayWrite { client, era, call }
             | Message::Return { client, era, call, .. } => Some((*client, *era, *call)),
             _ => None,
@@ -259,6 +292,9 @@ impl State {
             self.manager.waiting[client] = Some(message);
             return;
         }
+        if let Message::Make { .. } = message {
+            return self.make(client, call);
+        }
         let Some(rules) = &mut self.manager.rules else {
             self.manager.waiting[client] = Some(message);
             if !self.manager.is_asking {
@@ -290,9 +326,20 @@ impl State {
         }
     }
 
+    /// The file is made, or was when that was asked for before: the client that may store it still is told so again.
+    fn make(&mut self, client: usize, call: u8) {
+        let rules = self.manager.rules.as_ref();
+        let given = rules.filter(|rules| rules.is_alone(client as Client));
+        let version = given.map(FileRules::version);
+        self.send(Message::Made { client, call, version });
+    }
+
     fn deliver(&mut self, message: Message) {
         match message {
-            Message::MayRead { .. } | Message::MayWrite { .. } | Message::Return { .. } => {
+            Message::Make { .. }
+            | Message::MayRead { .. }
+            | Message::MayWrite { .. }
+            | Message::Return { .. } => {
                 self.serve(message);
             }
             Message::Told { client, era, version } => {
@@ -339,6 +386,15 @@ impl State {
                 self.clients[client].copy.broken(version);
                 self.send(Message::Told { client, era, version });
             }
+            Message::Made { client, call, version } => {
+                let state = &mut self.clients[client];
+                if state.call == call && state.doing == Doing::Making {
+                    state.doing = match version {
+                        Some(version) => Doing::Given { version },
+                        None => Doing::Nothing,
+                    };
+                }
+            }
             Message::Granted { client, call, version } => self.granted(client, call, version),
             Message::WriteGranted { client, call, version, is_alone } => {
                 let state = &mut self.clients[client];
@@ -350,9 +406,15 @@ impl State {
             Message::Stored { client, call, version, is_promised } => {
                 let state = &mut self.clients[client];
                 if state.call == call {
+                    let is_used = matches!(state.doing, Doing::Returning { is_used: true, .. });
                     state.doing = Doing::Nothing;
                     let era = state.asked;
                     state.copy.stored(era, version, is_promised);
+                    if !is_used {
+                        // Where that is promised nobody has stored: the file is as it was made.
+                        state.halves = [0; 2];
+                        return;
+                    }
                     state.halves = [version; 2];
                     self.floor = [self.floor[0].max(version), self.floor[1].max(version)];
                 }
@@ -384,6 +446,20 @@ impl State {
         (state.era, state.call)
     }
 
+    fn ask_make(&mut self, client: usize) {
+        self.clients[client].doing = Doing::Making;
+        let (era, call) = self.call(client);
+        self.send(Message::Make { client, era, call });
+    }
+
+    /// A client that was given the capability to store with the file stores.
+    fn write_at_once(&mut self, client: usize, version: Version) {
+        let state = &mut self.clients[client];
+        state.copy.writes();
+        state.copy.answered_to_write();
+        state.doing = Doing::Writing { version, halves: 0, is_alone: true };
+    }
+
     fn ask_read(&mut self, client: usize, floor: [Half; 2]) {
         self.clients[client].doing = Doing::AskingRead { floor };
         let (era, call) = self.call(client);
@@ -397,8 +473,8 @@ impl State {
         self.send(Message::MayWrite { client, era, call });
     }
 
-    fn ask_return(&mut self, client: usize, version: Version) {
-        self.clients[client].doing = Doing::Returning { version };
+    fn ask_return(&mut self, client: usize, version: Version, is_used: bool) {
+        self.clients[client].doing = Doing::Returning { version, is_used };
         let (era, call) = self.call(client);
         self.send(Message::Return { client, era, call, version });
     }
@@ -433,7 +509,7 @@ impl State {
                             // The program goes on: its store is done.
                             self.floor = self.floor.map(|half| half.max(version));
                         }
-                        self.ask_return(client, version);
+                        self.ask_return(client, version, true);
                     }
                 }
             }
@@ -451,9 +527,13 @@ impl State {
         match state.doing.clone() {
             Doing::AskingRead { floor } => self.ask_read(client, floor),
             Doing::AskingWrite => self.ask_write(client),
-            Doing::Returning { version } => self.ask_return(client, version),
+            Doing::Returning { version, is_used } => self.ask_return(client, version, is_used),
+            Doing::Making => self.ask_make(client),
             // A fetch that goes on under a callback of before is worth nothing to the copy.
-            Doing::Nothing | Doing::Reading { .. } | Doing::Writing { .. } => {}
+            Doing::Nothing
+            | Doing::Given { .. }
+            | Doing::Reading { .. }
+            | Doing::Writing { .. } => {}
         }
     }
 
@@ -499,12 +579,13 @@ impl Model for Cell {
         };
         let mut clients = vec![client; self.clients];
         clients.iter_mut().zip(self.operations).for_each(|(it, count)| it.operations = count);
-        vec![State {
-            drive: 0,
+        let begun = self.is_made.then(|| FileRules::made(0, 1));
+        let mut state = State {
+            drive: Version::from(self.is_made),
             halves: [0; 2],
             manager: Manager {
                 number: 1,
-                rules: None,
+                rules: begun,
                 is_asking: false,
                 sessions: vec![Some(1); self.clients],
                 grace: vec![false; self.clients],
@@ -518,7 +599,12 @@ impl Model for Cell {
             lapses: self.lapses,
             restarts: self.restarts,
             wrong: None,
-        }]
+        };
+        if self.is_made {
+            // Executed, and not answered yet.
+            state.ask_make(0);
+        }
+        vec![state]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -532,6 +618,13 @@ impl Model for Cell {
                 Doing::Nothing if it.operations > 0 => {
                     actions.push(Action::Read(client));
                     actions.push(Action::Write(client));
+                }
+                // Whatever else it wants of the file, it gives that back before.
+                Doing::Given { .. } => {
+                    actions.push(Action::GiveBack(client));
+                    if it.operations > 0 {
+                        actions.push(Action::Write(client));
+                    }
                 }
                 Doing::Reading { .. } | Doing::Writing { .. } => actions.push(Action::Go(client)),
                 _ => {}
@@ -575,7 +668,15 @@ impl Model for Cell {
             }
             Action::Write(client) => {
                 state.clients[client].operations -= 1;
-                state.ask_write(client);
+                match state.clients[client].doing {
+                    Doing::Given { version } => state.write_at_once(client, version),
+                    _ => state.ask_write(client),
+                }
+            }
+            Action::GiveBack(client) => {
+                if let Doing::Given { version } = state.clients[client].doing {
+                    state.ask_return(client, version, false);
+                }
             }
             Action::Go(client) => state.go(client),
             Action::Expire => {
@@ -629,7 +730,7 @@ impl Model for Cell {
             }),
             Property::sometimes("a store is done before it is returned", |_, state: &State| {
                 let is_done = |it: &ClientState| match it.doing {
-                    Doing::Returning { version } => state.floor == [version; 2],
+                    Doing::Returning { version, is_used: true } => state.floor == [version; 2],
                     _ => false,
                 };
                 state.clients.iter().any(is_done)
@@ -653,8 +754,10 @@ fn is_all_explored() -> bool {
     std::env::var("NASD_EXPLORE").is_ok_and(|what| what == "all")
 }
 
-const TWO: Cell = Cell { clients: 2, operations: [2, 2, 0], expiries: 0, lapses: 0, restarts: 0 };
-const THREE: Cell = Cell { clients: 3, operations: [1; 3], expiries: 0, lapses: 0, restarts: 0 };
+const TWO: Cell =
+    Cell { clients: 2, operations: [2, 2, 0], expiries: 0, lapses: 0, restarts: 0, is_made: false };
+const THREE: Cell = Cell { clients: 3, operations: [1; 3], ..TWO };
+const MADE: Cell = Cell { is_made: true, ..TWO };
 
 #[test]
 fn all_is_well_where_nobody_fails() {
@@ -694,5 +797,18 @@ fn everything_goes_wrong() {
     explore(Cell { operations: [1; 3], restarts: 1, lapses: 1, ..TWO });
     if is_all_explored() {
         explore(Cell { operations: [1; 3], restarts: 1, lapses: 1, expiries: 1, ..TWO });
+    }
+}
+
+#[test]
+fn who_makes_a_file_may_store_it_at_once() {
+    explore(MADE);
+    explore(Cell { is_made: true, ..THREE });
+    explore(Cell { expiries: 1, ..MADE });
+    explore(Cell { lapses: 1, ..MADE });
+    explore(Cell { restarts: 1, operations: [1, 2, 0], ..MADE });
+    if is_all_explored() {
+        explore(Cell { restarts: 1, ..MADE });
+        explore(Cell { operations: [1; 3], restarts: 1, lapses: 1, expiries: 1, ..MADE });
     }
 }

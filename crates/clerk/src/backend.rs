@@ -97,7 +97,7 @@ pub trait Names: Send + Sync + 'static {
     ) -> Result<File, ClerkError>;
     /// Makes durable what was changed in the volume; `file` is any of its files.
     fn commit(&self, caller: &Caller, file: FileHandle) -> Result<(), ClerkError>;
-    /// A regular file; without `exclusive`, an existing one is as good.
+    /// A regular file; without `exclusive`, an existing one is as good. Where there are callbacks, `stores` asks for the capability to store it, too.
     fn create(
         &self,
         caller: &Caller,
@@ -105,6 +105,7 @@ pub trait Names: Send + Sync + 'static {
         name: &Name,
         mode: NewMode,
         exclusive: bool,
+        stores: bool,
     ) -> Result<Changed<File>, ClerkError>;
     /// A directory.
     fn mkdir(

@@ -1,4 +1,4 @@
-//! The clerk's one background thread: flushes files that have been left alone for a while.
+//! The clerk's one background thread: flushes files that have been left alone for a while, and gives back what was given with new ones and not used.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -32,6 +32,8 @@ fn run(core: &Arc<Core>) {
             Some(_) => (STORE_AT_LEAST, STORE_AT_LEAST),
             None => (core.settings.flush_after_idle, FLUSH_AT_LEAST),
         };
+        let given = core.dirty().take_given();
+        given.into_iter().for_each(|given| given.end(core));
         for file in files.iter().filter(|file| file.is_due(idle, at_least)) {
             file.sync_in_background(core);
         }
@@ -42,7 +44,7 @@ fn run(core: &Arc<Core>) {
 fn next_files(core: &Core) -> Option<Vec<Arc<FileState>>> {
     let mut dirty = core.dirty();
     let mut is_calm = false;
-    while dirty.files.is_empty() && !dirty.closed {
+    while dirty.is_empty() && !dirty.closed {
         dirty.is_awaited = true;
         if is_calm {
             dirty = core.dirtied.wait(dirty).unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +53,7 @@ fn next_files(core: &Core) -> Option<Vec<Arc<FileState>>> {
         let waited = core.dirtied.wait_timeout(dirty, CALM_AFTER);
         let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         dirty = now;
-        if waited.timed_out() && dirty.files.is_empty() {
+        if waited.timed_out() && dirty.is_empty() {
             // It takes a while, which no writer should wait for.
             drop(dirty);
             core.spare.calm_down();

@@ -259,7 +259,9 @@ impl Clerk {
     /// What is known of a file without asking, where there are callbacks, and for how long it may be believed if nobody says otherwise.
     pub fn believes(&self, handle: FileHandle) -> Option<(FileAttributes, Duration)> {
         let promises = self.core.promises()?;
-        let (_, attributes) = promises.believed(handle)?;
+        let Some((_, attributes)) = promises.believed(handle) else {
+            return self.core.given_attributes(handle);
+        };
         let is_written = self.core.open_file(handle).is_some_and(|file| !file.lock().is_settled());
         (!is_written).then(|| (attributes, promises.good_for()))
     }
@@ -404,6 +406,7 @@ impl Clerk {
         handle: FileHandle,
         changes: &SetFileAttributes,
     ) -> Result<FileAttributes, ClerkError> {
+        self.core.end_given(handle)?;
         let set = || {
             let file = self.ask(|names| names.setattr(caller, handle, changes))?;
             // Others may search it now, or not any more.
@@ -453,7 +456,27 @@ impl Clerk {
         exclusive: bool,
     ) -> Result<Entry, ClerkError> {
         let mode = mode.into();
-        self.make(caller, dir, name, |names| names.create(caller, dir, name, mode, exclusive))
+        let create = |names: &dyn Names| names.create(caller, dir, name, mode, exclusive, false);
+        self.make(caller, dir, name, create)
+    }
+
+    /// The same for who is about to open it and to write to it: where there are callbacks, the file manager need not be asked again before that is
+    /// stored.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn create_to_store(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+        mode: impl Into<NewMode>,
+        exclusive: bool,
+    ) -> Result<Entry, ClerkError> {
+        let (mode, stores) = (mode.into(), self.has_callbacks());
+        let create = |names: &dyn Names| names.create(caller, dir, name, mode, exclusive, stores);
+        self.make(caller, dir, name, create)
     }
 
     /// A directory.
@@ -529,6 +552,10 @@ impl Clerk {
             let attributes = &made.reply.attributes;
             self.core.lists.made(made.reply.handle, attributes.revision, caller.uid);
             promises.made(ends, made.reply.handle, (version, &made.reply.attributes));
+        }
+        if let (Some(_), Some(begun)) = (promises, made.begun) {
+            self.core.lists.made(made.reply.handle, made.reply.attributes.revision, caller.uid);
+            self.core.file(made.reply.handle).give(&self.core, caller, &made.reply, begun);
         }
         let entry = Entry { asked, ..self.learn(caller, &made.reply, Instant::now()) };
         let belief = self.told_to_all(dir, asking.belief());

@@ -1,6 +1,6 @@
 //! What all parts of one clerk share: the cell's two faces, caches, open files and threads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -14,7 +14,7 @@ use crate::attributes::AttributeCache;
 use crate::backend::{Grant, Names, Objects};
 use crate::budget::Budget;
 use crate::buffers::{BufferPool, SpareBuffers};
-use crate::callbacks::{Lists, Promises};
+use crate::callbacks::{GivenSince, Lists, Promises};
 use crate::file::FileState;
 use crate::grants::{Grants, Slot};
 use crate::hints::Room;
@@ -143,14 +143,29 @@ pub(crate) struct Core {
     pub(crate) caller: Arc<Caller>,
 }
 
-/// Files with bytes that are not durable; being here keeps them alive.
+/// Files that the background thread looks at: those with bytes that are not durable, and others; being here keeps them alive.
 #[derive(Default)]
 pub(crate) struct Dirty {
     pub(crate) files: HashMap<FileHandle, Arc<FileState>>,
+    /// Files that may be stored since they were made here, the oldest first.
+    pub(crate) given: VecDeque<GivenSince>,
     /// The clerk is closing.
     pub(crate) closed: bool,
     /// The background thread waits for the first one.
     pub(crate) is_awaited: bool,
+}
+
+impl Dirty {
+    /// Whether nothing is to be looked at.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.given.is_empty()
+    }
+
+    /// Takes those that were not stored for a while since they were made.
+    pub(crate) fn take_given(&mut self) -> Vec<GivenSince> {
+        let due = self.given.iter().take_while(|given| given.is_due()).count();
+        self.given.drain(..due).collect()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -291,6 +306,15 @@ impl Core {
         dirty.files.insert(file.handle, Arc::clone(file));
     }
 
+    /// A file was made here, and may be stored.
+    pub(crate) fn mark_given(&self, given: GivenSince) {
+        let mut dirty = self.dirty();
+        if std::mem::take(&mut dirty.is_awaited) {
+            self.dirtied.notify_all();
+        }
+        dirty.given.push_back(given);
+    }
+
     /// A file is durable now.
     pub(crate) fn mark_clean(&self, handle: FileHandle) {
         self.dirty().files.remove(&handle);
@@ -419,6 +443,9 @@ impl Core {
         if let Some(store) = self.store_of(slot.handle) {
             return Ok(store.grant);
         }
+        if let Some(grant) = self.given_grant(slot) {
+            return Ok(grant);
+        }
         match slot.current() {
             Some(grant) => {
                 self.renew_in_time(slot, &grant);
@@ -467,7 +494,7 @@ impl Core {
 
     /// A capability other than `stale`, from the manager unless somebody else has just got one.
     pub(crate) fn renew(
-        &self,
+        self: &Arc<Self>,
         slot: &Arc<Slot>,
         stale: Option<&Arc<Grant>>,
     ) -> Result<Arc<Grant>, ClerkError> {

@@ -27,7 +27,7 @@ use crate::backend::Grant;
 use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::bulk::BulkUses;
-use crate::callbacks::{Store, Until};
+use crate::callbacks::{Given, Store, Until};
 use crate::core::{Core, Lane};
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::fetched::Fetched;
@@ -86,6 +86,8 @@ pub(crate) struct Inner {
     doomed: bool,
     /// The store under way, where the volume has callbacks.
     pub(crate) store: Option<Store>,
+    /// Or what has come with the file, and may be used to store it.
+    pub(crate) given: Option<Given>,
     /// Who has asked for a store that has not ended: it may have begun though nobody knows of it here, if he was interrupted.
     pub(crate) begun: Option<Arc<Caller>>,
     /// Who has cut the file to nothing, which comes with the next store: nothing is shown of what the drive has.
@@ -316,6 +318,7 @@ impl FileState {
             gate: false,
             doomed: false,
             store: None,
+            given: None,
             begun: None,
             emptied: None,
             target: None,

@@ -260,8 +260,13 @@ impl Names for RemoteNames {
         name: &Name,
         mode: NewMode,
         exclusive: bool,
+        stores: bool,
     ) -> Result<Changed<File>, ClerkError> {
-        self.changed(self.client.create(caller, dir, name.as_bytes(), mode, exclusive))
+        let name = name.as_bytes();
+        self.changed(match stores {
+            true => self.client.create_to_store(caller, dir, name, mode, exclusive),
+            false => self.client.create(caller, dir, name, mode, exclusive),
+        })
     }
 
     fn mkdir(

@@ -6,11 +6,11 @@ pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::{Appended, Copied, ExtensionOutcome, RangeToCopy, Written};
 pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
-    AttachArguments, Attached, CellStatus, Changed, ClosedArguments, Cut, Device, DirectoryEntry,
-    DirectoryPage, DriveAddress, Event, EventsArguments, EventsPage, Extended, File, FileAccess,
-    FileAttributes, FileHandle, FilePage, FileRange, FileType, HeldLock, IssuedCapability,
-    LeaseArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus, Name,
-    NewMode, Readable, Readables, RenameFlags, Returned, SetFileAttributes, SpaceInformation,
-    UnlockArguments, Volume, Writable, XattrFlags,
+    AttachArguments, Attached, Begun, CellStatus, Changed, ClosedArguments, Cut, Device,
+    DirectoryEntry, DirectoryPage, DriveAddress, Event, EventsArguments, EventsPage, Extended,
+    File, FileAccess, FileAttributes, FileHandle, FilePage, FileRange, FileType, HeldLock,
+    IssuedCapability, LeaseArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode,
+    ManagerStatus, Name, NewMode, Readable, Readables, RenameFlags, Returned, SetFileAttributes,
+    SpaceInformation, UnlockArguments, Volume, Writable, XattrFlags,
 };
 pub use nasd_types::SeekTarget;

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use nasd_afs::callbacks::{Reading, Version, is_store};
 use nasd_afs::escrow::Wanted;
 use nasd_protocol::manager::{
-    FileHandle, GetcapArguments, GetcapsArguments, GetwcapArguments, ManagerStatus, Readable,
-    Readables, ReturncapArguments, Returned, Writable,
+    Begun, File, FileHandle, GetcapArguments, GetcapsArguments, GetwcapArguments, ManagerStatus,
+    Readable, Readables, ReturncapArguments, Returned, Writable,
 };
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::caller::Caller;
-use crate::namespace::{Look, NamedFile, Namespace, Outcome, Room, Storing};
+use crate::namespace::{Beginning, Look, NamedFile, Namespace, Outcome, Room, Storing};
 use crate::objects::ObjectError;
 use crate::session_service::status;
 use crate::sessions::callbacks::{DriveWork, STORE_TIME, Turn};
@@ -160,6 +160,22 @@ impl CallbacksOf<'_> {
             }
         }
         Err(ManagerStatus::Busy)
+    }
+
+    /// The capability to store a file that the caller's client has made, if it may do that since then. Where that can't be given the store ends.
+    pub(crate) fn begun(&self, file: FileHandle) -> Option<(File, Begun)> {
+        let client = self.caller.session;
+        let version = self.hub.with(|all, _| all.store_alone(client, file))?;
+        let (end, lifetime_ns) = (MAX_OBJECT_BYTES, nanoseconds(STORE_LIFETIME));
+        match self.names.look_to_store(self.caller, file, &Storing { version, end, lifetime_ns }) {
+            Ok(Look::Now(told)) => {
+                Some((*told, Begun { version, end, time: nanoseconds(STORE_TIME) }))
+            }
+            Ok(Look::Elsewhere(_)) | Err(_) => {
+                self.give_back(client, file, version);
+                None
+            }
+        }
     }
 
     /// A store is done.
@@ -371,6 +387,22 @@ impl CallbacksOf<'_> {
                 Turn::Wait => return Err(ManagerStatus::Busy),
             }
         }
+    }
+}
+
+/// A client's session, for which files are made.
+pub(crate) struct BeginningBy<'a> {
+    pub(crate) hub: &'a SessionHub,
+    pub(crate) session: u64,
+}
+
+impl Beginning for BeginningBy<'_> {
+    fn may_begin(&self, file: FileHandle, version: Version) -> bool {
+        self.hub.with(|all, now| all.may_begin(self.session, file, version, now))
+    }
+
+    fn has_not_begun(&self, file: FileHandle) {
+        self.hub.with(|all, _| all.has_not_begun(file));
     }
 }
 

@@ -11,7 +11,7 @@ use nasd_rpc::AcceptStatus;
 use nasd_transport::{Answer, Peer};
 use nasd_xdr::{Encoder, from_bytes};
 
-use crate::callback_service::CallbacksOf;
+use crate::callback_service::{BeginningBy, CallbacksOf};
 use crate::caller::Caller;
 use crate::namespace::{Namespace, Node, Outcome};
 use crate::service::{Reply, results};
@@ -88,10 +88,7 @@ impl<'a> Changes<'a> {
                     outcome => outcome,
                 }
             }),
-            Procedure::Create => self.once_named::<Create, _>(arguments, |caller, new| {
-                let name = new.name.as_bytes();
-                names.create(caller, new.directory, name, new.mode, new.exclusive)
-            }),
+            Procedure::Create => self.create(arguments),
             Procedure::Mkdir => self.once_named::<Mkdir, _>(arguments, |caller, new| {
                 names.mkdir(caller, new.directory, new.name.as_bytes(), new.mode)
             }),
@@ -154,17 +151,61 @@ impl<'a> Changes<'a> {
         self.answer::<Op>(arguments, |caller, arguments, touched| {
             let session = caller.session;
             let reply = operation(caller, arguments)?;
-            let mut directories: Vec<ToldDirectory> = Vec::with_capacity(MAX_TOLD);
-            for handle in touched.into_iter().flatten() {
-                if directories.iter().all(|told| told.handle != handle)
-                    && let Some(attributes) = self.names.known_attributes(handle)
-                {
-                    directories.push(ToldDirectory { handle, attributes });
-                }
-            }
+            let directories = self.told_of(touched);
             let promised = reply.made().and_then(|file| self.promise(file, session));
-            Ok(Changed { reply, directories, promised })
+            Ok(Changed { directories, promised, ..Changed::alone(reply) })
         })
+    }
+
+    /// Directories after a change, as far as they are known.
+    fn told_of(&self, touched: [Option<FileHandle>; 2]) -> Vec<ToldDirectory> {
+        let mut directories: Vec<ToldDirectory> = Vec::with_capacity(MAX_TOLD);
+        for handle in touched.into_iter().flatten() {
+            if directories.iter().all(|told| told.handle != handle)
+                && let Some(attributes) = self.names.known_attributes(handle)
+            {
+                directories.push(ToldDirectory { handle, attributes });
+            }
+        }
+        directories
+    }
+
+    /// Makes a regular file. Who wants to store it may begin to with that, where there are callbacks, and no quota: what is set aside for a store
+    /// is asked for with the store.
+    fn create(&self, arguments: &[u8]) -> Reply {
+        let names = self.names;
+        self.answer::<Create>(arguments, |caller, new, touched| {
+            let (session, name) = (caller.session, new.name.as_bytes());
+            let may_begin = new.stores && session != 0 && names.has_callbacks();
+            let _under = may_begin.then(|| names.under_quota());
+            if !may_begin || names.has_quota() {
+                let file = names.create(caller, new.directory, name, new.mode, new.exclusive)?;
+                let promised = self.promise(file.handle, session);
+                let directories = self.told_of(touched);
+                return Ok(Changed { directories, promised, ..Changed::alone(file) });
+            }
+            let (hub, at) = (self.sessions.hub(), new.directory);
+            let beginning = BeginningBy { hub, session };
+            let made =
+                names.create_to_store(caller, at, name, new.mode, new.exclusive, &beginning)?;
+            let directories = self.told_of(touched);
+            let changed = Changed { directories, ..Changed::alone(made.file) };
+            Ok(if made.is_new { self.beginning(caller, changed) } else { changed })
+        })
+    }
+
+    /// An answer about a file that was made, with the capability to store it if the client may do that; or else with what it is promised.
+    fn beginning(&self, caller: &Caller, made: Changed<File>) -> Changed<File> {
+        let (hub, names, file) = (self.sessions.hub(), self.names, made.reply.handle);
+        let member = self.peer.identity.to_string();
+        let all = CallbacksOf { hub, names, caller, member: &member };
+        match all.begun(file) {
+            Some((reply, begun)) => {
+                names.take_made(file);
+                Changed { reply, begun: Some(begun), ..made }
+            }
+            None => Changed { promised: self.promise(file, caller.session), ..made },
+        }
     }
 
     /// The version that the client holds a callback of on a file that was just made for it.

@@ -59,6 +59,13 @@ impl Client {
         made.unwrap().handle
     }
 
+    /// Makes a file and opens it for writing, as programs do.
+    fn begins(&self, name: &str) -> OpenFile {
+        let root = self.clerk.root();
+        let made = self.clerk.create_to_store(&self.caller, root, &named(name), 0o666, true);
+        self.open(made.unwrap().handle, OpenMode::READ_WRITE)
+    }
+
     fn open(&self, file: FileHandle, mode: OpenMode) -> OpenFile {
         self.clerk.open(&self.caller, file, mode).unwrap().0
     }
@@ -190,6 +197,149 @@ fn what_is_known_is_not_asked_for() {
         }
         assert_eq!(requests(), before);
     }
+}
+
+/// How often the file manager was asked for this since it has started.
+fn asked(cell: &Cell, operation: &str) -> u64 {
+    let text = cell.manager.as_ref().unwrap().metrics();
+    let of_it = |line: &&str| {
+        line.starts_with("nasd_manager_requests_total{")
+            && line.contains(&format!("\"{operation}\""))
+    };
+    text.lines().filter(of_it).filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_new_file_is_stored_without_asking_before() {
+    let cell = cell(2);
+    let (one, two) = (Client::new(&cell), Client::new(&cell));
+    for round in 0..30_usize {
+        let data = vec![round as u8; 1 + round * 3000];
+        let open = one.begins(&format!("file {round}"));
+        // What it writes it reads, and knows the length of.
+        assert_eq!(read(&open), b"");
+        open.write(0, &data).unwrap();
+        assert!(read(&open) == data);
+        let told = one.clerk.getattr_now(&one.caller, open.handle()).unwrap();
+        assert_eq!(told.size, data.len() as u64);
+        open.close().unwrap();
+        let reader = if round % 2 == 0 { &one } else { &two };
+        assert!(reader.reads(open.handle()) == data);
+        if round % 3 == 0 {
+            two.stores(open.handle(), b"!");
+            assert_eq!(one.reads(open.handle())[0], b'!');
+        }
+    }
+    assert_eq!(asked(&cell, "getwcap"), 10, "those of the other client alone");
+    // Who appends finds the end, and who cuts it has cut it.
+    let open = one.begins("appended");
+    open.append(b"some").unwrap();
+    open.append(b"thing").unwrap();
+    open.close().unwrap();
+    assert_eq!(two.reads(open.handle()), b"something");
+    let open = one.begins("cut");
+    open.write(0, b"not this").unwrap();
+    let cut = SetFileAttributes { size: Some(3), ..SetFileAttributes::default() };
+    one.clerk.setattr(&one.caller, open.handle(), &cut).unwrap();
+    open.close().unwrap();
+    assert_eq!(two.reads(open.handle()), b"not");
+}
+
+#[test]
+fn who_looks_at_a_new_file_does_not_wait_long_for_one_who_does_not_store_it() {
+    /// More than a client keeps what it does not use; less than the file manager lets it.
+    const SOON: Duration = Duration::from_secs(4);
+    let cell = cell(1);
+    let (one, two) = (Client::new(&cell), Client::new(&cell));
+    let soon = |what: &str, look: &dyn Fn()| {
+        let begun = Instant::now();
+        look();
+        assert!(begun.elapsed() < SOON, "{what}: {:?}", begun.elapsed());
+    };
+    let touched = one.begins("touched");
+    touched.close().unwrap();
+    soon("touched", &|| assert_eq!(two.reads(touched.handle()), b""));
+    let kept = one.begins("kept open");
+    soon("kept open", &|| assert_eq!(two.reads(kept.handle()), b""));
+    kept.write(0, b"later").unwrap();
+    kept.close().unwrap();
+    assert_eq!(two.reads(kept.handle()), b"later");
+    // What is written and not stored others do not see, nor wait for.
+    let slow = one.begins("slow");
+    slow.write(0, b"not yet").unwrap();
+    soon("slow", &|| assert_eq!(two.reads(slow.handle()), b""));
+    assert_eq!(read(&slow), b"not yet");
+    slow.close().unwrap();
+    assert_eq!(two.reads(slow.handle()), b"not yet");
+    // Nor does the client that has made it wait for itself, whatever it asks for.
+    let root = one.clerk.root();
+    let own = one.begins("own");
+    let mode = SetFileAttributes { mode: Some(0o600), ..SetFileAttributes::default() };
+    soon("mode", &|| assert!(one.clerk.setattr(&one.caller, own.handle(), &mode).is_ok()));
+    let own = one.begins("renamed");
+    soon("renamed", &|| {
+        let (from, to) = (named("renamed"), named("moved"));
+        let (from, to) = ((root, &from), (root, &to));
+        one.clerk.rename(&one.caller, from, to, RenameFlags::NONE, Some(own.handle())).unwrap();
+        assert_eq!(two.find("moved"), Ok(own.handle()));
+    });
+    let gone = one.begins("removed");
+    let open = Some(gone.handle());
+    soon("removed", &|| {
+        one.clerk.unlink(&one.caller, root, &named("removed"), open).unwrap();
+        assert!(two.find("removed").is_err());
+    });
+    gone.write(0, b"to nobody").unwrap();
+    drop(gone);
+    // Another user of the same client.
+    let shared = one.begins("shared");
+    let user = Arc::new(Caller { uid: 1000, gid: 1000, groups: Vec::new() });
+    soon("another user", &|| {
+        let open = one.clerk.open(&user, shared.handle(), OpenMode::READ_WRITE).unwrap().0;
+        assert_eq!(read(&open), b"");
+        open.write(0, b"theirs").unwrap();
+        open.close().unwrap();
+    });
+    assert_eq!(two.reads(shared.handle()), b"theirs");
+    one.clerk.close().unwrap();
+}
+
+#[test]
+fn a_new_file_is_seen_empty_or_whole() {
+    let cell = cell(2);
+    let clients = [Client::new(&cell), Client::new(&cell), Client::new(&cell)];
+    let closed = AtomicU64::new(0);
+    const FILES: u64 = 150;
+    thread::scope(|scope| {
+        let (maker, closed) = (&clients[0], &closed);
+        scope.spawn(move || {
+            for number in 1..=FILES {
+                let open = maker.begins(&format!("new {number}"));
+                if number % 7 == 0 {
+                    thread::sleep(Duration::from_millis(300));
+                }
+                open.write(0, &encoded(number)).unwrap();
+                open.close().unwrap();
+                closed.store(number, Ordering::SeqCst);
+            }
+        });
+        for looker in &clients[1..] {
+            scope.spawn(move || {
+                while closed.load(Ordering::SeqCst) < FILES {
+                    let done = closed.load(Ordering::SeqCst);
+                    for number in [done, done + 1] {
+                        let Ok(file) = looker.find(&format!("new {number}")) else {
+                            assert!(number == 0 || number > done, "{number} is stored");
+                            continue;
+                        };
+                        let data = looker.reads(file);
+                        let is_empty = data.is_empty() && number > done;
+                        assert!(is_empty || data == encoded(number), "{number}: {}", data.len());
+                    }
+                }
+            });
+        }
+    });
 }
 
 #[test]

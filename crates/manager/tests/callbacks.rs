@@ -14,9 +14,9 @@ use nasd_client::{Authority, Caller, ClientError, ManagerClient};
 use nasd_manager::directory::parse_directory;
 use nasd_protocol::ManagerStatus;
 use nasd_protocol::manager::{
-    AttachArguments, Cut, Event, EventsArguments, FileHandle, GetcapArguments, GetcapsArguments,
-    GetwcapArguments, Readable, Readables, ReturncapArguments, Returned, SetFileAttributes,
-    Writable,
+    AttachArguments, Begun, Cut, Event, EventsArguments, FileHandle, GetcapArguments,
+    GetcapsArguments, GetwcapArguments, Readable, Readables, ReturncapArguments, Returned,
+    SetFileAttributes, Writable,
 };
 use nasd_types::{DriveId, ObjectId, Personality};
 use setup::Cell;
@@ -55,6 +55,15 @@ impl<'a> Client<'a> {
     fn make(&self, name: &str) -> FileHandle {
         let made = self.manager.create(&Caller::ROOT, self.root(), name.as_bytes(), 0o666, true);
         made.unwrap().reply.handle
+    }
+
+    /// Makes a file, and begins to store it with that.
+    fn begins(&self, name: &str) -> Writable {
+        let (root, name) = (self.root(), name.as_bytes());
+        let made = self.manager.create_to_store(&Caller::ROOT, root, name, 0o666, true).unwrap();
+        let Begun { version, end, time } = made.begun.unwrap();
+        assert_eq!((made.promised, made.reply.attributes.size), (None, 0));
+        Writable { file: made.reply, version, end, time, alone: true }
     }
 
     fn may_read(&self, file: FileHandle) -> Result<Readable, ClientError> {
@@ -672,4 +681,102 @@ fn neighbours_of_a_file_that_is_gone_are_not_held_up_by_that() {
     assert!(matches!(refused, ClientError::Manager(ManagerStatus::Stale)), "{refused}");
     assert!(reader.may_read_all(other, &[gone]).unwrap().neighbours.is_empty());
     assert!(reader.may_read(other).unwrap().promised);
+}
+
+#[test]
+fn who_makes_a_file_may_store_it_with_that() {
+    let cell = cell(LONG_LEASE);
+    let (maker, other) = (Client::attach(&cell), Client::attach(&cell));
+    for text in [&b"stored"[..], b""] {
+        let begun = maker.begins(&format!("file {}", text.len()));
+        let file = begun.file.handle;
+        assert!(begun.version % 2 == 1 && begun.end > 1 << 40);
+        thread::scope(|scope| {
+            let (reads, done) = beside(scope, || other.may_read(file).unwrap());
+            assert!(done.recv_timeout(A_WHILE).is_err(), "it waits for the store");
+            if !text.is_empty() {
+                maker.writes(&begun, 0, text).unwrap();
+            }
+            let returned = maker.returns(file, begun.version).unwrap();
+            assert!(returned.promised && returned.version == begun.version + 1);
+            assert_eq!(returned.file.attributes.size, text.len() as u64);
+            let readable = reads.join().unwrap();
+            assert_eq!((other.reads(&readable).unwrap(), readable.version), (text.to_vec(), 2));
+        });
+        assert!(maker.writes(&begun, 0, b"late").is_err());
+    }
+}
+
+#[test]
+fn a_file_begins_with_a_store_only_where_that_may_be() {
+    let cell = cell(LONG_LEASE);
+    let (maker, stranger) = (Client::attach(&cell), Client::without_session(&cell));
+    let create = |client: &Client<'_>, name: &[u8], exclusive| {
+        let root = client.root();
+        client.manager.create_to_store(&Caller::ROOT, root, name, 0o666, exclusive).unwrap()
+    };
+    let begun = maker.begins("file");
+    let again = create(&maker, b"file", false);
+    assert_eq!((again.reply.handle, again.begun, again.promised), (begun.file.handle, None, None));
+    let made = create(&stranger, b"other", true);
+    assert_eq!((made.begun, made.promised), (None, None), "it has no session");
+    // Who does not ask for that is promised what the file is.
+    let made = maker.manager.create(&Caller::ROOT, maker.root(), b"third", 0o666, true).unwrap();
+    assert_eq!((made.begun, made.promised), (None, Some(0)));
+    assert!(maker.manager.create_to_store(&Caller::ROOT, maker.root(), b"file", 0, true).is_err());
+    let directory = maker.manager.mkdir(&Caller::ROOT, maker.root(), b"d", 0o777).unwrap();
+    assert_eq!((directory.begun, directory.promised), (None, Some(0)));
+    // What was refused is used for the next one.
+    assert_eq!(maker.begins("fourth").version, 1);
+    maker.manager.unlink(&Caller::ROOT, maker.root(), b"fourth", None).unwrap();
+    assert!(maker.manager.create_to_store(&Caller::ROOT, maker.root(), b"fourth", 0, true).is_ok());
+}
+
+#[test]
+fn who_makes_a_file_and_dies_delays_others_no_longer_than_its_lease() {
+    let lease = Duration::from_secs(2);
+    let cell = cell(lease);
+    let (maker, other) = (Client::attach(&cell), Client::attach(&cell));
+    let begun = maker.begins("file");
+    maker.writes(&begun, 0, b"half").unwrap();
+    let since = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut other = Client { seen: 0, manager: other.manager.clone(), ..other };
+            while since.elapsed() < lease * 2 {
+                other.events(false);
+                thread::sleep(A_WHILE);
+            }
+        });
+        let readable = other.may_read(begun.file.handle).unwrap();
+        assert!(since.elapsed() < lease * 2, "{:?}", since.elapsed());
+        assert_eq!((other.reads(&readable).unwrap(), readable.version), (b"half".to_vec(), 2));
+        assert!(maker.writes(&begun, 0, b"late").is_err());
+    });
+}
+
+#[test]
+fn a_manager_that_starts_anew_ends_what_files_have_begun_with() {
+    let mut cell = cell(Duration::from_secs(2));
+    let files = {
+        let maker = Client::attach(&cell);
+        let (used, unused) = (maker.begins("used"), maker.begins("unused"));
+        maker.writes(&used, 0, b"half").unwrap();
+        maker.manager.commit(&Caller::ROOT, used.file.handle).unwrap();
+        [used, unused]
+    };
+    cell.restart_manager();
+    let client = Client::attach(&cell);
+    for (begun, expected) in files.iter().zip([&b"half"[..], b""]) {
+        let file = begun.file.handle;
+        let readable = loop {
+            match client.may_read(file) {
+                Err(ClientError::Manager(ManagerStatus::NoSession)) => client.attach_again(),
+                told => break told.unwrap(),
+            }
+        };
+        assert_eq!((client.reads(&readable).unwrap(), readable.version), (expected.to_vec(), 2));
+        assert!(client.writes(begun, 0, b"late").is_err());
+        client.stores(file, b"anew");
+    }
 }

@@ -722,8 +722,10 @@ fn names(files: &Files) -> Vec<Vec<u8>> {
         ..rename.clone()
     };
     let (mode, exclusive) = (NewMode { mode: 0o640, umask: 0o022 }, true);
-    let new = CreateFileArguments { directory: open, name: name("new"), mode, exclusive };
-    let over = CreateFileArguments { exclusive: false, name: name("to"), directory: root, mode };
+    let new =
+        CreateFileArguments { directory: open, name: name("new"), mode, exclusive, stores: true };
+    let over =
+        CreateFileArguments { exclusive: false, name: name("to"), directory: root, ..new.clone() };
     let made = MkdirArguments { directory: open, name: name("below"), mode };
     let fifo = MknodArguments {
         directory: open,

@@ -533,3 +533,40 @@ fn the_account_is_exact_though_managers_and_drives_die() {
         assert!(programs[0].clerk.readdir(&programs[0].caller, root, 0, 100).is_ok());
     }
 }
+
+#[test]
+fn no_file_begins_with_a_store_where_room_has_to_be_set_aside() {
+    let limited = cell(1, Duration::from_secs(60), Some(1 << 20));
+    let client = Client::attach(&limited);
+    let begin = |client: &Client, name: &[u8]| {
+        let made = client.manager.create_to_store(&Caller::ROOT, client.root(), name, 0o666, true);
+        made.unwrap()
+    };
+    let made = begin(&client, b"file");
+    assert!(made.begun.is_none() && made.promised == Some(0));
+    // A store that has begun before there is a quota ends when files are counted.
+    let free = cell(1, Duration::from_secs(60), None);
+    let client = Client::attach(&free);
+    let made = begin(&client, b"file");
+    let (file, begun) = (made.reply.handle, made.begun.unwrap());
+    let by = Writable {
+        file: made.reply,
+        version: begun.version,
+        end: begun.end,
+        time: begun.time,
+        alone: true,
+    };
+    client.extends(&by, 5000).unwrap();
+    let names = free.manager.as_ref().unwrap().namespace();
+    names.set_quota(Some(1 << 20));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while names.accounted().is_none() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(names.accounted(), Some((5000, 0)));
+    assert!(client.extends(&by, 9000).is_err(), "it was ended");
+    assert!(client.stores(file, 2 << 20).is_err(), "there is no room for so much");
+    client.stores(file, 6000).unwrap();
+    check_account(&free, &[file]);
+    assert!(begin(&client, b"other").begun.is_none());
+}

@@ -266,7 +266,10 @@ impl Tree {
     ) -> Result<(Told, Opened), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let exclusive = flags & libc::O_EXCL != 0;
-        let made = self.clerk.create(&caller, dir, &name, permissions(mode), exclusive);
+        let made = match mode_of(flags).write {
+            true => self.clerk.create_to_store(&caller, dir, &name, permissions(mode), exclusive),
+            false => self.clerk.create(&caller, dir, &name, permissions(mode), exclusive),
+        };
         let mut entry = made.map_err(|error| errno(&error))?;
         match entry.attributes.file_type {
             FileType::Regular => {}

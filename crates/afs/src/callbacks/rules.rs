@@ -138,6 +138,16 @@ impl FileRules {
         (rules, steps)
     }
 
+    /// A file that a client has just made, whose object had an odd version before anybody could know of it: the client may write under that
+    /// from the beginning, and nobody else holds a callback.
+    pub fn made(client: Client, version: Version) -> FileRules {
+        let mut rules = FileRules { version, holders: Clients::default(), store: None };
+        if is_store(version) {
+            rules.begin(Some(client), Stage::Writing);
+        }
+        rules
+    }
+
     /// The version that the drive was last known to have.
     pub const fn version(&self) -> Version {
         self.version

@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use super::clients::Clients;
 use super::files::Files;
-use super::rules::{Client, FileRules, NeverGiven, Reading, Step, Version};
+use super::rules::{Client, FileRules, NeverGiven, Reading, Step, Version, is_store};
 
 /// The manager does not know the file's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,20 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
         concerned.iter().for_each(|client| self.believes(*client, file));
         concerned.iter().for_each(|client| self.note(*client, file));
         concerned
+    }
+
+    /// A client is about to make a file of an object that has an odd version, and that nobody knows of: it may write under that from the
+    /// beginning ([`FileRules::made`]). Whether it may; not where something is known of the file.
+    pub fn made(&mut self, client: Client, file: F, version: Version) -> bool {
+        let Entry::Vacant(unknown) = self.files.entry(file) else {
+            return false;
+        };
+        if !is_store(version) || self.changing.contains_key(&file) {
+            return false;
+        }
+        unknown.insert(Some(FileRules::made(client, version)));
+        self.note(client, file);
+        true
     }
 
     /// A client wants to read, and to know of changes ([`FileRules::may_read`]).
@@ -521,6 +535,23 @@ mod tests {
         }
     }
 
+    /// Somebody makes a file that nobody has asked for.
+    fn makes(
+        callbacks: &mut Callbacks<u64>,
+        drives: &mut Drives,
+        client: Client,
+        file: u64,
+    ) -> Result<Vec<FileStep<u64>>, Unknown> {
+        if callbacks.made(client, file, 1) {
+            drives.versions.insert(file, 1);
+            let believers = callbacks.believers(file);
+            let is_believed = believers.iter().any(|other| *other != client);
+            assert!(is_believed || callbacks.is_alone(client, file));
+            assert!(!callbacks.made(client + 1, file, 1), "it is known now");
+        }
+        Ok(Vec::new())
+    }
+
     /// Somebody wants to read, and some of those whose callbacks end for that say that they know.
     fn reads(
         callbacks: &mut Callbacks<u64>,
@@ -638,6 +669,9 @@ mod tests {
                     // Another object has the next number, and none of its drive's answers.
                     drives.forget(file);
                     Ok(callbacks.removed(file))
+                }
+                4 if !drives.versions.contains_key(&file) => {
+                    makes(&mut callbacks, &mut drives, client, file)
                 }
                 4 if numbers.below(40) == 0 => {
                     raise(&mut callbacks, &mut drives, file, &mut numbers);

@@ -27,16 +27,20 @@ impl Core {
     }
 
     /// Asks for a callback, and keeps what comes with it.
-    pub(crate) fn ask_capability(&self, slot: &Arc<Slot>) -> Result<Readable, ClerkError> {
+    pub(crate) fn ask_capability(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+    ) -> Result<Readable, ClerkError> {
         self.ask_to_look(slot, false)
     }
 
     /// The same; a directory's contents are in its object then if they are to be read.
     pub(crate) fn ask_to_look(
-        &self,
+        self: &Arc<Self>,
         slot: &Arc<Slot>,
         contents: bool,
     ) -> Result<Readable, ClerkError> {
+        self.end_given(slot.handle)?;
         let asking = self.promises().map(|promises| promises.asking(slot.handle));
         let told =
             self.ask_in_session(|names| names.get_capability(&slot.caller, slot.handle, contents))?;
@@ -48,7 +52,11 @@ impl Core {
     }
 
     /// Whether there is a callback on a directory; where nobody has got one yet, it is got on behalf of the clerk itself.
-    pub(crate) fn is_promised(&self, promises: &Promises, directory: FileHandle) -> bool {
+    pub(crate) fn is_promised(
+        self: &Arc<Self>,
+        promises: &Promises,
+        directory: FileHandle,
+    ) -> bool {
         if promises.believed_version(directory).is_some() {
             return true;
         }
@@ -74,13 +82,17 @@ impl Core {
 
     /// Requires that the file manager lets the caller read a file, as it is now, where more than its mode decides that. Who has
     /// it open may have lost the right since, and what others have read is kept here for all.
-    pub(crate) fn require_readable(&self, slot: &Arc<Slot>) -> Result<(), ClerkError> {
+    pub(crate) fn require_readable(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), ClerkError> {
         let Some(promises) = self.promises() else {
             return Ok(());
         };
         if let Some((version, is_governed)) = promises.believed_rule(slot.handle)
             && (!is_governed || slot.may_read(version))
         {
+            return Ok(());
+        }
+        if self.given_grant(slot).is_some_and(|grant| grant.rights().contains(Rights::READ)) {
+            // As he has made it, and nobody else can have changed it yet.
             return Ok(());
         }
         if let Some(store) = self.store_of(slot.handle) {
@@ -196,8 +208,10 @@ impl Core {
         if let Some(file) = &file {
             file.await_return(self)?;
         }
-        let stored =
-            file.as_ref().and_then(|file| file.lock().store.as_ref().map(|s| s.attributes));
+        let stored = file.as_ref().and_then(|file| {
+            let inner = file.lock();
+            inner.store.as_ref().map(|s| s.attributes).or_else(|| inner.given_attributes(promises))
+        });
         let attributes = match stored.or(promises.believed(handle).map(|(_, told)| told)) {
             Some(attributes) => {
                 self.measures.attributes_known.add(1);
@@ -278,7 +292,7 @@ impl FileState {
             return Ok(None);
         };
         self.await_return(core)?;
-        if self.lock().store.is_some() {
+        if self.lock().is_own(promises) {
             return Ok(None);
         }
         if let Some(version) = promises.believed_version(self.handle)
@@ -294,7 +308,7 @@ impl FileState {
             }
         };
         let mut inner = self.lock();
-        if inner.store.is_none() && inner.shown != Some(version) {
+        if !inner.is_own(promises) && inner.shown != Some(version) {
             inner.forget_read();
             let answers = inner.answers();
             inner.note_size(attributes.size, answers);

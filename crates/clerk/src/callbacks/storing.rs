@@ -17,6 +17,7 @@ use nasd_afs::callbacks::Version;
 use nasd_client::interrupt;
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
+use super::Promises;
 use super::cached::Stored;
 use crate::ClerkError;
 use crate::backend::Grant;
@@ -68,6 +69,29 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// So often a store is begun anew whose time was over before it was returned.
 const MOST_STORES: usize = 64;
 
+impl Store {
+    /// One that came with a file, and that nothing was written under. What is written and appended from these numbers on comes later.
+    pub(super) fn unused(
+        (version, grant): (Version, Arc<Grant>),
+        attributes: FileAttributes,
+        (target, appends): (u64, u64),
+    ) -> Store {
+        Store {
+            version,
+            grant,
+            attributes,
+            target,
+            appends,
+            least_end: 0,
+            before: None,
+            stored: None,
+            is_emptied: false,
+            is_alone: true,
+            is_left: true,
+        }
+    }
+}
+
 impl Core {
     /// The store of a file that is under way here.
     pub(crate) fn store_of(&self, handle: FileHandle) -> Option<Store> {
@@ -77,6 +101,11 @@ impl Core {
 }
 
 impl Inner {
+    /// Whether the file is being stored here, so that nobody else can change it.
+    pub(super) fn is_own(&self, promises: &Promises) -> bool {
+        self.store.is_some() || self.is_given(promises)
+    }
+
     /// Whether a store is done, and is being returned.
     fn is_left(&self) -> bool {
         self.store.as_ref().is_some_and(|store| store.is_left)
@@ -125,6 +154,11 @@ impl FileState {
                     return Err(ClerkError::Interrupted);
                 }
                 Err(error) => self.cannot_store(core, &error),
+            }
+        } else if self.leave_given() {
+            match until {
+                Until::Done => self.return_left(core),
+                Until::Returned => self.end_left(core)?,
             }
         }
         self.lock().errors.since(errors_before).map_or(Ok(()), Err)
@@ -180,6 +214,10 @@ impl FileState {
         caller: &Arc<Caller>,
         least_end: u64,
     ) -> Result<(), ClerkError> {
+        if self.lock().given.as_ref().is_some_and(|given| !given.is_for(caller)) {
+            self.leave_given();
+            self.end_left(core)?;
+        }
         let is_emptied = {
             let mut inner = self.lock();
             // One that somebody could not return who was interrupted: it goes on with what there is now.
@@ -234,9 +272,11 @@ impl FileState {
             promises.writes(self.handle);
         }
         let least = least_end.max(known.max(end).saturating_add(appended));
-        let told = match is_emptied {
-            true => self.ask_for_nothing_before(core, caller, least),
-            false => self.ask_for_enough(core, caller, least, (end, appended)),
+        let told = match self.take_given(caller) {
+            // Nothing is in the file, and it may be written to its end.
+            Some(told) => Ok(told),
+            None if is_emptied => self.ask_for_nothing_before(core, caller, least),
+            None => self.ask_for_enough(core, caller, least, (end, appended)),
         };
         // Where nobody has waited for the answer, the file manager may have the question before it yet.
         if let Some(promises) = core.promises().filter(|_| told != Err(ClerkError::Interrupted)) {
@@ -365,12 +405,19 @@ impl FileState {
         };
         store.is_left = true;
         drop(inner);
+        self.return_left(core);
+        true
+    }
+
+    /// Has another thread return a store that is done.
+    fn return_left(self: &Arc<Self>, core: &Arc<Core>) {
         let (core, file) = (Arc::clone(core), Arc::clone(self));
         self.lane.senders.submit(move || {
-            // Nobody interrupts this thread.
-            let _ = file.await_return(&core);
+            // Whoever has left it has the turn still. Nobody interrupts this thread.
+            if let Ok(_turn) = interrupt::lock(&file.store_turn) {
+                let _ = file.end_left(&core);
+            }
         });
-        true
     }
 
     /// Waits until a store is returned that is done, if there is one. Who stores the file next begins with that, and is not waited for
@@ -396,7 +443,7 @@ impl FileState {
     }
 
     /// Returns a store that is done. Whoever calls this has the turn to store.
-    fn end_left(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+    pub(super) fn end_left(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
         if !self.lock().is_left() {
             return Ok(());
         }

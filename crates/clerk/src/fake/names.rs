@@ -408,6 +408,7 @@ impl Names for FakeCell {
         name: &Name,
         mode: NewMode,
         exclusive: bool,
+        _stores: bool,
     ) -> Result<Changed<File>, ClerkError> {
         self.change_names()?;
         let made = self.make(caller, dir, name, FileType::Regular, mode.masked());

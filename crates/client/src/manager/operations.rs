@@ -66,7 +66,21 @@ impl ManagerClient {
         exclusive: bool,
     ) -> Result<Changed<File>, ClientError> {
         let (name, mode) = (checked(name)?, mode.into());
-        let arguments = CreateFileArguments { directory, name, mode, exclusive };
+        let arguments = CreateFileArguments { directory, name, mode, exclusive, stores: false };
+        self.change::<Create>(caller, &arguments)
+    }
+
+    /// The same for who wants to store the file at once: where the volume has callbacks, that may have begun with it.
+    pub fn create_to_store(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        mode: impl Into<NewMode>,
+        exclusive: bool,
+    ) -> Result<Changed<File>, ClientError> {
+        let (name, mode) = (checked(name)?, mode.into());
+        let arguments = CreateFileArguments { directory, name, mode, exclusive, stores: true };
         self.change::<Create>(caller, &arguments)
     }
 

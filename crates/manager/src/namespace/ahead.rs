@@ -4,6 +4,9 @@
 //! made, after. So whoever finds the journal knows of all of them, or where to look for those whose
 //! numbers were never told: above the highest that is known. Those carry a mark, which is no record of
 //! a file.
+//!
+//! Where there are callbacks, there are two kinds of them: such that clients may store them from the moment when they become files have an odd version
+//! already (`specs/callbacks.md`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,21 +39,67 @@ const SOON: Duration = Duration::from_secs(1);
 /// First bytes of the `fs_specific` attribute of an object that is no file yet; the others are zeros.
 const MARK: &[u8; 4] = b"NFSA";
 
+/// The version of objects that begin with a store.
+const BEGUN_VERSION: u64 = 1;
+
+/// What becomes of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Anything.
+    Settled,
+    /// Files that whoever makes them may store at once.
+    Begun,
+}
+
+impl Kind {
+    const ALL: [Kind; 2] = [Kind::Settled, Kind::Begun];
+
+    fn of(new: &NewObject) -> Kind {
+        match new.attributes.access_control_version {
+            BEGUN_VERSION => Kind::Begun,
+            _ => Kind::Settled,
+        }
+    }
+
+    /// What such objects are made with.
+    fn initial(self) -> SetAttributes {
+        let version = (self == Kind::Begun).then_some(BEGUN_VERSION);
+        SetAttributes {
+            fs_specific: Some(mark()),
+            access_control_version: version,
+            ..SetAttributes::default()
+        }
+    }
+}
+
 /// The objects, by drive.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     drives: Mutex<HashMap<DriveId, Supply>>,
 }
 
+/// Those of one kind.
 #[derive(Debug)]
-struct Supply {
+struct Stock {
     available: VecDeque<NewObject>,
     /// How many to make next time.
     amount: usize,
     made_last: Option<Instant>,
+    failed_last: Option<Instant>,
+}
+
+impl Default for Stock {
+    fn default() -> Self {
+        Stock { available: VecDeque::new(), amount: FEWEST, made_last: None, failed_last: None }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Supply {
+    settled: Stock,
+    begun: Stock,
     /// Objects may have been made whose numbers are not known.
     is_uncertain: bool,
-    failed_last: Option<Instant>,
     /// What the drive's clock is ahead of what is known of it without asking, in nanoseconds: as the
     /// times of the objects that it made last show.
     clock_ahead: i64,
@@ -60,22 +109,7 @@ struct Supply {
     making: Arc<Mutex<()>>,
 }
 
-impl Default for Supply {
-    fn default() -> Self {
-        Supply {
-            available: VecDeque::new(),
-            amount: FEWEST,
-            made_last: None,
-            is_uncertain: false,
-            failed_last: None,
-            clock_ahead: 0,
-            latest: Timestamp::default(),
-            making: Arc::default(),
-        }
-    }
-}
-
-impl Supply {
+impl Stock {
     fn is_low(&self) -> bool {
         self.available.len() < self.amount / 2
     }
@@ -84,6 +118,20 @@ impl Supply {
     fn is_due(&self) -> bool {
         let has_failed = self.failed_last.is_some_and(|last| last.elapsed() < SOON);
         self.made_last.is_some() && self.is_low() && !has_failed
+    }
+}
+
+impl Supply {
+    const fn stock(&mut self, kind: Kind) -> &mut Stock {
+        match kind {
+            Kind::Settled => &mut self.settled,
+            Kind::Begun => &mut self.begun,
+        }
+    }
+
+    /// Whether any were made.
+    const fn has_made(&self) -> bool {
+        self.settled.made_last.is_some() || self.begun.made_last.is_some()
     }
 }
 
@@ -96,8 +144,8 @@ impl Pool {
         run(self.drives().entry(drive).or_default())
     }
 
-    fn take(&self, drive: DriveId) -> Option<NewObject> {
-        self.on(drive, |supply| supply.available.pop_front())
+    fn take(&self, drive: DriveId, kind: Kind) -> Option<NewObject> {
+        self.on(drive, |supply| supply.stock(kind).available.pop_front())
     }
 }
 
@@ -111,13 +159,13 @@ pub(super) fn mark() -> Box<FsSpecific> {
 impl Namespace {
     /// An object to be made into a file, on the first of the drives in placement's order that has one or
     /// makes one. Called without locks.
-    pub(super) fn take_ahead(&self) -> Outcome<NewObject> {
+    pub(super) fn take_ahead(&self, kind: Kind) -> Outcome<NewObject> {
         let order = self.placement.choose();
         // Where there is no other drive, this one is worth waiting for.
         let wait = if order.len() == 1 { Wait::Patient } else { Wait::Brief };
         let mut worst = None;
         for drive in &order {
-            match self.take_ahead_on(*drive, wait) {
+            match self.take_ahead_on(*drive, kind, wait) {
                 Ok(new) => return Ok(new),
                 Err(status) => {
                     self.placement.exclude(*drive);
@@ -131,12 +179,12 @@ impl Namespace {
         if worst == Some(ManagerStatus::NoSpace) && !self.doomed_is_empty() {
             self.remove_doomed()?;
             if let Some(drive) = order.first() {
-                return self.take_ahead_on(*drive, wait);
+                return self.take_ahead_on(*drive, kind, wait);
             }
         }
         match (worst, order.first()) {
             (Some(ManagerStatus::Unavailable), Some(drive)) if wait == Wait::Brief => {
-                self.take_ahead_on(*drive, Wait::Patient)
+                self.take_ahead_on(*drive, kind, Wait::Patient)
             }
             (status, _) => Err(status.unwrap_or(ManagerStatus::Io)),
         }
@@ -146,18 +194,24 @@ impl Namespace {
         self.journal.ledger(|ledger| ledger.doomed.is_empty())
     }
 
-    pub(super) fn take_ahead_on(&self, drive: DriveId, wait: Wait) -> Outcome<NewObject> {
+    pub(super) fn take_ahead_on(
+        &self,
+        drive: DriveId,
+        kind: Kind,
+        wait: Wait,
+    ) -> Outcome<NewObject> {
         loop {
-            if let Some(new) = self.pool.take(drive) {
+            if let Some(new) = self.pool.take(drive, kind) {
                 return Ok(new);
             }
-            self.make_ahead_on(drive, wait, |supply| supply.available.is_empty())?;
+            self.make_ahead_on((drive, kind), wait, |stock| stock.available.is_empty())?;
         }
     }
 
     /// An object that was not made into a file after all.
     pub(super) fn give_back(&self, new: NewObject) {
-        self.pool.on(new.handle.drive, |supply| supply.available.push_front(new));
+        let (drive, kind) = (new.handle.drive, Kind::of(&new));
+        self.pool.on(drive, |supply| supply.stock(kind).available.push_front(new));
     }
 
     /// Makes objects where few are left, and removes those that an earlier manager may have left.
@@ -167,7 +221,9 @@ impl Namespace {
         }
         for drive in self.objects.drives() {
             // Reasons of failures were logged; who needs one tries again.
-            let _ = self.make_ahead_on(drive, Wait::Brief, Supply::is_due);
+            for kind in Kind::ALL {
+                let _ = self.make_ahead_on((drive, kind), Wait::Brief, Stock::is_due);
+            }
             if self.pool.on(drive, |supply| supply.is_uncertain) {
                 let making = self.pool.on(drive, |supply| Arc::clone(&supply.making));
                 let _one = making.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,8 +235,11 @@ impl Namespace {
     /// Where nobody has needed any for a while, few are made next time.
     pub(super) fn calm_down(&self) {
         for supply in self.pool.drives().values_mut() {
-            if supply.made_last.is_some_and(|last| last.elapsed() > 8 * SOON) {
-                supply.amount = FEWEST;
+            for kind in Kind::ALL {
+                let stock = supply.stock(kind);
+                if stock.made_last.is_some_and(|last| last.elapsed() > 8 * SOON) {
+                    stock.amount = FEWEST;
+                }
             }
         }
     }
@@ -200,50 +259,52 @@ impl Namespace {
 
     fn make_ahead_on(
         &self,
-        drive: DriveId,
+        (drive, kind): (DriveId, Kind),
         wait: Wait,
-        needs: impl Fn(&Supply) -> bool,
+        needs: impl Fn(&Stock) -> bool,
     ) -> Outcome<()> {
-        let made = self.try_make_ahead(drive, wait, needs);
+        let made = self.try_make_ahead((drive, kind), wait, needs);
         let failed = made.is_err().then(Instant::now);
-        self.pool.on(drive, |supply| supply.failed_last = failed);
+        self.pool.on(drive, |supply| supply.stock(kind).failed_last = failed);
         made
     }
 
     fn try_make_ahead(
         &self,
-        drive: DriveId,
+        (drive, kind): (DriveId, Kind),
         wait: Wait,
-        needs: impl Fn(&Supply) -> bool,
+        needs: impl Fn(&Stock) -> bool,
     ) -> Outcome<()> {
         let making = self.pool.on(drive, |supply| Arc::clone(&supply.making));
         let _one = making.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.pool.on(drive, |supply| needs(supply)) {
+        if !self.pool.on(drive, |supply| needs(supply.stock(kind))) {
             return Ok(());
         }
         self.find_unknown(drive, wait)?;
-        let amount = self.amount(drive);
+        let amount = self.amount(drive, kind);
         let sequence = self.journal.enqueue(&[Step::Making { drive }]);
         self.make_durable(sequence)?;
         let mut left = amount;
         while left > 0 {
             let count = left.min(BATCH);
-            let made = self.make_some(drive, count, wait);
+            let made = self.make_some((drive, kind), count, wait);
             let last = left == count;
             match made {
-                Ok(objects) if objects.len() == count => self.add_ahead(drive, objects, last),
+                Ok(objects) if objects.len() == count => {
+                    self.add_ahead((drive, kind), objects, last)
+                }
                 // As many as there was room for.
                 Ok(objects) if !objects.is_empty() || left < amount => {
-                    self.add_ahead(drive, objects, true);
+                    self.add_ahead((drive, kind), objects, true);
                     return Ok(());
                 }
                 Ok(_) => {
-                    self.add_ahead(drive, Vec::new(), true);
+                    self.add_ahead((drive, kind), Vec::new(), true);
                     return Err(ManagerStatus::NoSpace);
                 }
                 Err(error) => {
                     if error.is_certain() {
-                        self.add_ahead(drive, Vec::new(), true);
+                        self.add_ahead((drive, kind), Vec::new(), true);
                     } else {
                         self.pool.on(drive, |supply| supply.is_uncertain = true);
                     }
@@ -256,13 +317,14 @@ impl Namespace {
     }
 
     /// How many to make. Who is about to make many asks for the drive's room before.
-    fn amount(&self, drive: DriveId) -> usize {
+    fn amount(&self, drive: DriveId, kind: Kind) -> usize {
         let wanted = self.pool.on(drive, |supply| {
-            if supply.made_last.is_some_and(|last| last.elapsed() < SOON) {
-                supply.amount = MOST.min(2 * supply.amount);
+            let stock = supply.stock(kind);
+            if stock.made_last.is_some_and(|last| last.elapsed() < SOON) {
+                stock.amount = MOST.min(2 * stock.amount);
             }
-            supply.made_last = Some(Instant::now());
-            supply.amount
+            stock.made_last = Some(Instant::now());
+            stock.amount
         });
         if wanted <= FEWEST {
             return wanted;
@@ -285,12 +347,11 @@ impl Namespace {
     /// As many as the drive has room for.
     fn make_some(
         &self,
-        drive: DriveId,
+        (drive, kind): (DriveId, Kind),
         count: usize,
         wait: Wait,
     ) -> Result<Vec<NewObject>, ObjectError> {
-        let initial = SetAttributes { fs_specific: Some(mark()), ..SetAttributes::default() };
-        let operations = vec![BatchOperation::Create(None, initial); count];
+        let operations = vec![BatchOperation::Create(None, kind.initial()); count];
         let partition = self.objects.partition(drive).ok_or(ObjectError::NoSuchObject)?;
         let mut made = Vec::with_capacity(count);
         let mut failed = None;
@@ -311,7 +372,7 @@ impl Namespace {
     }
 
     /// Takes objects in that were made, all that were to be made or some.
-    fn add_ahead(&self, drive: DriveId, made: Vec<NewObject>, is_all: bool) {
+    fn add_ahead(&self, (drive, kind): (DriveId, Kind), made: Vec<NewObject>, is_all: bool) {
         let objects: Vec<ObjectId> = made.iter().map(|new| new.handle.object).collect();
         let highest = objects.iter().copied().max().unwrap_or_default();
         let mut steps = vec![Step::Made { drive, highest, objects }];
@@ -322,7 +383,7 @@ impl Namespace {
         let told = made.last().map(|last| last.attributes.create_time);
         let known = self.objects.drive_time(drive);
         self.pool.on(drive, |supply| {
-            supply.available.extend(made);
+            supply.stock(kind).available.extend(made);
             if let Some(told) = told {
                 supply.clock_ahead = told.0.wrapping_sub(known.0).cast_signed();
             }
@@ -337,7 +398,7 @@ impl Namespace {
         self.pool.on(drive, |supply| {
             let estimate = known.wrapping_add_signed(supply.clock_ahead);
             let time = Timestamp(estimate.max(supply.latest.0.saturating_add(1)));
-            if supply.made_last.is_some() {
+            if supply.has_made() {
                 supply.latest = time;
             }
             time

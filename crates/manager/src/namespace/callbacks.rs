@@ -41,6 +41,15 @@ pub struct Storing {
     pub lifetime_ns: u64,
 }
 
+/// What a client may store from the moment when it is made.
+pub trait Beginning {
+    /// An object with an odd version, which nobody knows of, is about to become a file: whether whoever makes it may write under that from now on.
+    fn may_begin(&self, file: FileHandle, version: Version) -> bool;
+
+    /// It does not become one.
+    fn has_not_begun(&self, file: FileHandle);
+}
+
 impl Namespace {
     /// How the volume behaves for those who share its files.
     pub const fn personality(&self) -> Personality {

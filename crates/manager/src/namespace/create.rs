@@ -5,9 +5,11 @@
 //! journal has it too, and clients read it there.
 
 use nasd_protocol::manager::{Device, File, FileHandle, FileType, ManagerStatus, NewMode};
-use nasd_types::Attributes;
 use nasd_types::limits::MAX_SYMLINK_BYTES;
+use nasd_types::{Attributes, Rights};
 
+use super::ahead::Kind;
+use super::callbacks::Beginning;
 use super::lookup::require_name;
 use super::{ATTEMPTS, Namespace, Outcome, failure};
 use crate::caller::Caller;
@@ -35,6 +37,15 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// What a request to make a regular file has come to.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// The file.
+    pub file: File,
+    /// That request has made it, now or when it came before.
+    pub is_new: bool,
+}
+
 /// What `mknod` makes.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
@@ -57,20 +68,46 @@ impl Namespace {
         exclusive: bool,
     ) -> Outcome<File> {
         let wanted = Wanted::new(directory, name, FileType::Regular, mode.into());
-        self.once_with_file(caller, || self.create_once(caller, &wanted, exclusive))
+        self.once_with_file(caller, || {
+            self.create_once(caller, &wanted, exclusive, None).map(|created| created.file)
+        })
     }
 
-    fn create_once(&self, caller: &Caller, wanted: &Wanted<'_>, exclusive: bool) -> Outcome<File> {
+    /// The same where whoever makes it may begin to store it with that. A volume that has no quota gets none meanwhile.
+    pub fn create_to_store(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        mode: impl Into<NewMode>,
+        exclusive: bool,
+        beginning: &dyn Beginning,
+    ) -> Outcome<Created> {
+        let wanted = Wanted::new(directory, name, FileType::Regular, mode.into());
+        let again = |handle: Option<FileHandle>| {
+            let file = self.getattr(caller, handle.ok_or(ManagerStatus::Io)?)?;
+            Ok(Created { file, is_new: true })
+        };
+        self.once(caller, || self.create_once(caller, &wanted, exclusive, Some(beginning)), again)
+    }
+
+    fn create_once(
+        &self,
+        caller: &Caller,
+        wanted: &Wanted<'_>,
+        exclusive: bool,
+        beginning: Option<&dyn Beginning>,
+    ) -> Outcome<Created> {
         for _ in 0..ATTEMPTS {
-            match self.make(caller, wanted) {
+            match self.make_beginning(caller, wanted, beginning) {
                 Err(ManagerStatus::Exists) if !exclusive => {
                     match self.lookup(caller, wanted.directory, wanted.name) {
                         // It has just been removed again.
                         Err(ManagerStatus::NotFound) => {}
-                        answer => return answer,
+                        answer => return answer.map(|file| Created { file, is_new: false }),
                     }
                 }
-                answer => return answer,
+                answer => return answer.map(|file| Created { file, is_new: true }),
             }
         }
         Err(ManagerStatus::Unavailable)
@@ -178,7 +215,7 @@ impl Namespace {
             above
         };
         self.require_room(directory)?;
-        let new = self.take_ahead()?;
+        let new = self.take_ahead(Kind::Settled)?;
         let wanted = Wanted::new(directory, b"", FileType::Regular, mode);
         let record = FileRecord { links: 0, ..self.new_record(caller, &above, &wanted, &new)? };
         let sequence = self.change(&[], |draft| {
@@ -210,15 +247,26 @@ impl Namespace {
     }
 
     fn make(&self, caller: &Caller, wanted: &Wanted<'_>) -> Outcome<File> {
+        self.make_beginning(caller, wanted, None)
+    }
+
+    /// Makes what whoever makes it may begin to store with that.
+    fn make_beginning(
+        &self,
+        caller: &Caller,
+        wanted: &Wanted<'_>,
+        beginning: Option<&dyn Beginning>,
+    ) -> Outcome<File> {
         let addable = self.require_addable(caller, wanted.directory, wanted.name);
         let directory = match addable {
             Ok(directory) => directory,
             Err(status) => return self.answered(Err(status), &[wanted.directory]),
         };
         self.require_room(wanted.directory)?;
-        let new = self.take_ahead()?;
         // It may not go into a record; then nothing was begun.
-        self.new_record(caller, &directory, wanted, &new)?;
+        let record = permission::new_record(&directory, caller, wanted.file_type, wanted.mode)?;
+        let may_write = permission::rights(&record, caller).contains(Rights::WRITE);
+        let (new, begun) = self.take_to_make(beginning.filter(|_| may_write))?;
         if let Err(status) = self.put_target(&new, wanted.target) {
             self.journal.enqueue(&[Step::Remove { object: new.handle }]);
             return Err(status);
@@ -226,11 +274,18 @@ impl Namespace {
         match self.add_name(caller, wanted, &new) {
             Ok((record, sequence)) => {
                 self.wait_for(sequence)?;
-                self.new_file(caller, new.handle, &record, &as_made(&new, &record, wanted))
+                let attributes = as_made(&new, &record, wanted);
+                if begun.is_some() {
+                    self.told.made(new.handle, attributes.clone());
+                }
+                self.new_file(caller, new.handle, &record, &attributes)
             }
             Err(status) => {
                 self.forget(new.handle);
                 self.directories.forget(new.handle);
+                if let Some(begun) = begun {
+                    begun.has_not_begun(new.handle);
+                }
                 match wanted.target.is_empty() {
                     true => self.give_back(new),
                     false => {
@@ -240,6 +295,21 @@ impl Namespace {
                 self.answered(Err(status), &[wanted.directory])
             }
         }
+    }
+
+    /// An object to be made into a file; and by whom a store of it has begun, if it has: nobody else can know of the object.
+    fn take_to_make<'a>(
+        &self,
+        beginning: Option<&'a dyn Beginning>,
+    ) -> Outcome<(NewObject, Option<&'a dyn Beginning>)> {
+        if let Some(beginning) = beginning {
+            let new = self.take_ahead(Kind::Begun)?;
+            if beginning.may_begin(new.handle, new.attributes.access_control_version) {
+                return Ok((new, Some(beginning)));
+            }
+            self.give_back(new);
+        }
+        Ok((self.take_ahead(Kind::Settled)?, None))
     }
 
     /// Writes a symbolic link's target, or the name of a mount point's volume.
@@ -304,6 +374,10 @@ impl Namespace {
             draft.answers(caller, Some(file));
             Ok(())
         })?;
+        if record.is_directory() {
+            // Nobody else can have come upon it yet.
+            self.note_made_directory(file, as_made(new, &record, wanted));
+        }
         Ok((record, sequence))
     }
 }

@@ -72,8 +72,8 @@ use crate::placement::Placement;
 use crate::standstill::Standstill;
 use crate::volume::VolumeRecord;
 
-pub use callbacks::{Look, Storing};
-pub use create::Node;
+pub use callbacks::{Beginning, Look, Storing};
+pub use create::{Created, Node};
 pub(crate) use govern::NamedFile;
 pub use housekeeping::Backlog;
 pub use measures::Cached;

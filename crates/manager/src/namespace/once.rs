@@ -122,7 +122,7 @@ impl Drop for Turn<'_> {
 
 impl Namespace {
     /// Executes the caller's request, or answers it as it was executed before.
-    fn once<T>(
+    pub(super) fn once<T>(
         &self,
         caller: &Caller,
         execute: impl FnOnce() -> Outcome<T>,

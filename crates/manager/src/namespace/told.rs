@@ -98,6 +98,11 @@ impl Told {
         }
     }
 
+    /// A file was made of an object that has an odd version: as though its drive had just been told that.
+    pub(super) fn made(&self, file: FileHandle, attributes: Attributes) {
+        self.lock().advanced.insert(file, Advanced::Told(attributes, Instant::now()), 1);
+    }
+
     /// The attributes that a drive has told with this version, once: whoever is told them may write under it from then on.
     fn take_advanced(&self, file: FileHandle, version: u64) -> Option<(Attributes, Instant)> {
         let Some(Advanced::Told(attributes, when)) = self.lock().advanced.remove(&file) else {
@@ -139,6 +144,11 @@ impl Namespace {
         let attributes = self.told.get(directory)?;
         let record = self.known(directory).ok()??;
         Some((record, attributes))
+    }
+
+    /// A directory was made: what its drive would tell of it is known.
+    pub(super) fn note_made_directory(&self, directory: FileHandle, attributes: Attributes) {
+        self.told.note(directory, attributes, Instant::now());
     }
 
     /// A file's record and attributes, of a directory perhaps as they were a moment ago in what the manager

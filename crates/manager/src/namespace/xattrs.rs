@@ -10,6 +10,7 @@ use nasd_protocol::limits::MAX_XATTR_VALUE_BYTES;
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus, XattrFlags};
 use nasd_types::SetAttributes;
 
+use super::ahead::Kind;
 use super::{Namespace, Outcome, failure};
 use crate::acl::Acl;
 use crate::caller::Caller;
@@ -257,7 +258,7 @@ impl Namespace {
 
     /// An object of these bytes on the drive of the file, durably: one that was made ahead.
     fn make_attribute_object(&self, file: FileHandle, bytes: &[u8]) -> Outcome<FileHandle> {
-        let object = self.take_ahead_on(file.drive, Wait::Patient)?.handle;
+        let object = self.take_ahead_on(file.drive, Kind::Settled, Wait::Patient)?.handle;
         self.objects.write(object, 0, bytes, true, Wait::Patient).map_err(|error| {
             self.journal.enqueue(&[Step::Remove { object }]);
             failure("write the extended attributes", file, &error)

@@ -520,3 +520,67 @@ fn a_drive_may_have_the_version_that_it_is_being_told() {
     let Turn::Work(DriveWork::Advance { to: 4, .. }) = turn else { panic!("{turn:?}") };
     assert_eq!((all.version_of(FILE), all.highest_version(FILE)), (Some(3), Some(4)));
 }
+
+#[test]
+fn who_makes_a_file_stores_it_from_then_on() {
+    let ask = |all: &mut Manager, client| all.may_write(client, MEMBER, FILE, NOW);
+    let begun = || {
+        let mut all = sessions(&[1, 2]);
+        all.drive = 1;
+        assert!(all.may_begin(1, FILE, 1, NOW));
+        assert_eq!((all.store_alone(1, FILE), all.store_alone(2, FILE)), (Some(1), None));
+        assert_eq!(read(&mut all, 2), Ok(Turn::Wait));
+        all
+    };
+    // What is returned, used or not, ends as all stores do.
+    let mut all = begun();
+    let mut returning = Returning::of(1, 1);
+    assert_eq!(returning.ask(&mut all), Ok(Turn::Done(true)));
+    returning.end(&mut all);
+    assert_eq!(read(&mut all, 2), PROMISED);
+    // Who was not answered is told so when it asks, though another one waits.
+    let mut all = begun();
+    assert_eq!((ask(&mut all, 1), ask(&mut all, 1)), (Ok(Turn::Done(1)), Ok(Turn::Wait)));
+    // Its time ends, and so does its session.
+    for end in [
+        |all: &mut Manager| assert_eq!(all.expire(NOW + STORE_TIME), []),
+        |all: &mut Manager| assert!(all.detach(1, MEMBER).is_ok()),
+    ] {
+        let mut all = begun();
+        end(&mut all);
+        let closing = DriveWork::Advance { file: FILE, to: 2, length: None, durable: true };
+        assert_eq!(all.take_work(), Some(closing));
+        all.perform(closing);
+        assert_eq!(all.store_alone(1, FILE), None);
+        assert_eq!(read(&mut all, 2), PROMISED);
+    }
+    // If the file is not made after all nothing is known of it.
+    let mut all = begun();
+    all.has_not_begun(FILE);
+    assert_eq!((all.version_of(FILE), all.store_alone(1, FILE)), (None, None));
+    assert!(all.may_begin(2, FILE, 1, NOW));
+}
+
+#[test]
+fn no_store_begins_with_a_file_where_none_may_begin_now() {
+    let parts = || vec![(FILE.drive, FILE.partition)];
+    let mut all = sessions(&[1]);
+    assert!(!all.may_begin(0, FILE, 1, NOW) && !all.may_begin(2, FILE, 1, NOW), "no session");
+    assert!(!all.may_begin(1, FILE, 2, NOW), "nobody writes under that");
+    all.hold(7, parts(), NOW + STORE_TIME);
+    assert!(!all.may_begin(1, FILE, 1, NOW), "the volume is held");
+    all.release(7, NOW);
+    assert!(all.may_begin(1, FILE, 1, NOW));
+    // It is waited for by who holds the volume after that.
+    all.hold(8, parts(), NOW + STORE_TIME);
+    assert_eq!(all.quiet(8), Turn::Wait);
+    let mut known = sessions(&[1]);
+    assert_eq!(read(&mut known, 1), PROMISED);
+    assert!(!known.may_begin(1, FILE, 1, NOW), "it is known");
+    let mut asked = sessions(&[1, 2]);
+    assert_eq!(asked.may_read(2, MEMBER, FILE, NOW), Ok(Turn::Work(DriveWork::Ask(FILE))));
+    assert!(!asked.may_begin(1, FILE, 1, NOW), "its drive is being asked");
+    let mut late = Manager::after(&[1, 2]);
+    late.attach(1);
+    assert!(!late.may_begin(1, FILE, 1, NOW), "others may believe something of before");
+}

@@ -164,6 +164,31 @@ impl FileCallbacks {
         self.rules.may_read(client, file) == Ok(Reading::Promised(version))
     }
 
+    /// A client is about to make a file of an object that has an odd version: whether it may write under that from now on.
+    pub(super) fn may_begin(
+        &mut self,
+        client: u64,
+        (file, version): (FileHandle, Version),
+        now: Duration,
+    ) -> bool {
+        let is_held = self.held.iter().any(|held| now < held.until && held.has(file));
+        if is_held || !self.rules.made(client, file, version) {
+            return false;
+        }
+        self.stored.insert(file);
+        // Where it was not answered it is told so if it asks, though somebody waits by then.
+        self.stores.insert(file, Store { version, end: now + STORE_TIME, is_given: false });
+        true
+    }
+
+    /// It has not made the file.
+    pub(super) fn has_not_begun(&mut self, file: FileHandle) {
+        self.stores.remove(&file);
+        self.stored.remove(&file);
+        // Nobody knows of the object.
+        drop(self.rules.removed(file));
+    }
+
     /// A client wants to write a file: the version of its store, once it may. The file is cut as the store begins, if it has the
     /// version still that is to be cut.
     pub(super) fn may_write(

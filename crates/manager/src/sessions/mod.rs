@@ -429,6 +429,32 @@ impl Sessions {
         is_promised
     }
 
+    /// A client is about to make such a file of an object that has an odd version, and that nobody knows of: whether it may write under that from
+    /// now on. If the file is not made after all, [`Sessions::has_not_begun`].
+    pub fn may_begin(
+        &mut self,
+        client: u64,
+        file: FileHandle,
+        version: Version,
+        now: Duration,
+    ) -> bool {
+        let is_good = self.clients.get(&client).is_some_and(|known| !known.is_over);
+        let is_grace = self.require_no_grace(now).is_err();
+        is_good && !is_grace && self.callbacks.may_begin(client, (file, version), now)
+    }
+
+    /// The file was not made.
+    pub fn has_not_begun(&mut self, file: FileHandle) {
+        self.callbacks.has_not_begun(file);
+        self.news += 1;
+    }
+
+    /// The version under which a client stores such a file, where nobody need be told when it has.
+    pub fn store_alone(&self, client: u64, file: FileHandle) -> Option<Version> {
+        let version = self.callbacks.version_of(file)?;
+        self.callbacks.is_alone(client, file, version).then_some(version)
+    }
+
     /// A client wants to write such a file: the version of its store, once it may.
     ///
     /// # Errors

@@ -21,6 +21,19 @@ message! {
     }
 }
 
+message! {
+    /// A store that has begun with a file that was made (`nasd_begun`), of which nobody else need be told. The file comes with the capability for it.
+    #[derive(Copy)]
+    pub struct Begun {
+        /// The object's access control version: that of this store.
+        pub version: u64,
+        /// Where the region of the capability ends, in bytes.
+        pub end: u64,
+        /// How long the store may take from now on if somebody else waits for it, in nanoseconds.
+        pub time: u64,
+    }
+}
+
 /// The answer to a change (`nasd_made`, `nasd_changed`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed<R> {
@@ -31,12 +44,14 @@ pub struct Changed<R> {
     pub directories: Vec<ToldDirectory>,
     /// Of a file that was made in a volume with callbacks: the client holds one on it, of this version.
     pub promised: Option<u64>,
+    /// Or it stores the file: the capability that comes with it is to be returned, used or not.
+    pub begun: Option<Begun>,
 }
 
 impl<R> Changed<R> {
     /// An answer that tells of no directory.
     pub const fn alone(reply: R) -> Changed<R> {
-        Changed { reply, directories: Vec::new(), promised: None }
+        Changed { reply, directories: Vec::new(), promised: None, begun: None }
     }
 }
 
@@ -53,6 +68,7 @@ impl<R: XdrEncode> XdrEncode for Changed<R> {
         self.reply.encode(out);
         put_array(&self.directories, out);
         out.optional(self.promised.as_ref());
+        out.optional(self.begun.as_ref());
     }
 }
 
@@ -62,6 +78,7 @@ impl<R: XdrDecode> XdrDecode for Changed<R> {
             reply: R::decode(input)?,
             directories: take_array(input, MAX_TOLD)?,
             promised: input.optional()?,
+            begun: input.optional()?,
         })
     }
 }

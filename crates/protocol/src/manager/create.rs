@@ -30,5 +30,7 @@ message! {
         pub mode: NewMode,
         /// Fail if the name exists; else answer what is there.
         pub exclusive: bool,
+        /// The client wants to store the file at once, where the volume has callbacks, and knows what [`Begun`](super::Begun) is.
+        pub stores: bool,
     }
 }

@@ -55,7 +55,7 @@ pub use callbacks::{
     Readables, Returncap, ReturncapArguments, Returned, Writable,
 };
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
-pub use changed::{Changed, MAX_TOLD, ToldDirectory};
+pub use changed::{Begun, Changed, MAX_TOLD, ToldDirectory};
 pub use commit::Commit;
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};

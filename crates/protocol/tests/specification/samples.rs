@@ -25,7 +25,7 @@ use nasd_protocol::drive::{
     SetpartitionkeyArguments, SetstripingArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
-    AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
+    AccessedArguments, AttachArguments, Attached, Begun, CellStatus, Changed, ClientStatistics,
     ClosedArguments, CreateFileArguments, Cut, DetachArguments, Device, DirectoryEntry,
     DirectoryPage, DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments,
     EventsPage, Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileRange,
@@ -791,7 +791,8 @@ fn manager_arguments() -> Vec<Sample> {
         |changes| message("nasd_set_file_arguments", &SetFileArguments { file: handle(), changes });
     let lookup = LookupArguments { directory, name: name("n") };
     let request = Request { client: n("client"), number: n("number"), oldest: n("oldest") };
-    let create = CreateFileArguments { directory, name: name("file"), mode, exclusive: true };
+    let create =
+        CreateFileArguments { directory, name: name("file"), mode, exclusive: true, stores: true };
     let mkdir = MkdirArguments { directory, name: name("dir"), mode };
     let symlink = SymlinkArguments { directory, name: name("l"), target: b"../there".to_vec() };
     let rename = RenameArguments {
@@ -952,7 +953,9 @@ fn forward_samples() -> Vec<Sample> {
 
 fn changed<R>(reply: R) -> Changed<R> {
     let directory = ToldDirectory { handle: handle(), attributes: file().attributes };
-    Changed { reply, directories: vec![directory; 2], promised: Some(n("promised")) }
+    let begun = Begun { version: n("access_version"), end: n("end"), time: n("time") };
+    let (promised, begun) = (Some(n("promised")), Some(begun));
+    Changed { reply, directories: vec![directory; 2], promised, begun }
 }
 
 fn file_page() -> FilePage {

@@ -176,7 +176,7 @@ impl Working {
         let mut files = Vec::new();
         for number in 0..self.site().plan.files {
             let name = named(&format!("file{number}"));
-            files.push(clerk.create(&self.caller, root, &name, 0o666, true)?.handle);
+            files.push(clerk.create_to_store(&self.caller, root, &name, 0o666, true)?.handle);
         }
         let directory = clerk.mkdir(&self.caller, root, &named("directory"), 0o777)?.handle;
         let places = Places { files, directories: [root, directory] };
@@ -202,10 +202,11 @@ impl Working {
                 7..12 if is_writer => self.store(file),
                 7.. if !is_writer => self.read(file, true),
                 12.. if !plan.names => self.read(file, false),
-                12 | 13 => self.create(name),
+                12 | 13 => self.create(name, random.one_in(2)),
                 14 => self.remove(name),
                 15 if name != other => self.rename(name, other),
                 16 => self.list(random.index(2)),
+                17 => self.read_new(name),
                 _ => self.look(name),
             };
             if let Err(error) = outcome {
@@ -248,7 +249,7 @@ impl Working {
             .and_then(|()| open.close());
         stored?;
         self.client.tell(|| format!("has stored {:x}", storing.value));
-        let slow = self.site().plan.lease.min(Duration::from_secs(10));
+        let slow = self.site().plan.slow();
         let now = self.site().time.now();
         self.history().stored(storing, now, slow);
         self.left.remove(&storing.value);
@@ -287,18 +288,77 @@ impl Working {
         (directory, named(&format!("name{name}")))
     }
 
-    fn create(&self, name: usize) -> Result<(), ClerkError> {
+    fn create(&self, name: usize, is_stored: bool) -> Result<(), ClerkError> {
         let begun = self.history().may(self.who(), Action::MayCreate(name));
         self.client.tell(|| format!("makes name {name}"));
         let (directory, text) = self.place(name);
-        let made = match self.clerk.create(&self.caller, directory, &text, 0o666, true) {
-            Ok(entry) => Some(target(entry.handle)),
+        let made = match self.clerk.create_to_store(&self.caller, directory, &text, 0o666, true) {
+            Ok(entry) => Some(entry.handle),
             Err(error) if status(&error) == Some(ManagerStatus::Exists) => None,
             // The answer was lost, and somebody has removed the file when it is asked for again.
             Err(error) if status(&error) == Some(ManagerStatus::Stale) => return Ok(()),
             Err(error) => return Err(error),
         };
-        self.ends(begun, Action::Create(name, made));
+        self.ends(begun, Action::Create(name, made.map(target)));
+        match made.filter(|_| is_stored) {
+            Some(file) => self.store_new(file),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores a file that it has just made.
+    fn store_new(&self, file: FileHandle) -> Result<(), ClerkError> {
+        let begun = self.site().time.now();
+        self.client.tell(|| format!("stores the new file {:x}", target(file)));
+        let (open, _) = match self.clerk.open(&self.caller, file, OpenMode::WRITE) {
+            // Somebody has removed it.
+            Err(error) if status(&error) == Some(ManagerStatus::Stale) => return Ok(()),
+            opened => opened?,
+        };
+        let stored = open.write(0, &new_contents(file)).and_then(|()| open.close());
+        match stored {
+            Err(error) if status(&error) == Some(ManagerStatus::Stale) => return Ok(()),
+            stored => stored?,
+        }
+        self.client.tell(|| format!("has stored the new file {:x}", target(file)));
+        // What was slow may have been ended in the moment in which it was written.
+        if self.site().time.now() - begun < self.site().plan.slow() {
+            self.history().new_is_stored(target(file));
+        }
+        Ok(())
+    }
+
+    /// Reads what somebody has made: nothing, if it may not be stored yet, or all of it.
+    fn read_new(&self, name: usize) -> Result<(), ClerkError> {
+        let begun = self.history().moment();
+        let (directory, text) = self.place(name);
+        let mut data = vec![0xff; PIECE + 1];
+        let mut read = || {
+            let file = self.clerk.lookup(&self.caller, directory, &text)?.handle;
+            let (open, _) = self.clerk.open(&self.caller, file, OpenMode::READ)?;
+            Ok((file, open.read(0, &mut data)?))
+        };
+        let (file, length) = match read() {
+            Err(error)
+                if matches!(
+                    status(&error),
+                    Some(ManagerStatus::NotFound | ManagerStatus::Stale)
+                ) =>
+            {
+                return Ok(());
+            }
+            // It was removed at its drive.
+            Err(ClerkError::Drive(nasd_clerk::Status::NoSuchObject)) => return Ok(()),
+            read => read?,
+        };
+        self.client.tell(|| format!("reads {length} bytes of the new file {:x}", target(file)));
+        let is_right = match length {
+            0 => !self.history().was_new_stored(target(file), begun),
+            _ => data[..length] == new_contents(file),
+        };
+        if !is_right {
+            self.site().time.fail(format!("{} has read {length} bytes of {name}", self.who()));
+        }
         Ok(())
     }
 
@@ -360,6 +420,11 @@ impl Working {
         (0..NAMES).try_for_each(|name| self.look(name))?;
         (0..2).try_for_each(|directory| self.list(directory))
     }
+}
+
+/// All that is ever stored in a file that was made by a name.
+fn new_contents(file: FileHandle) -> Vec<u8> {
+    target(file).to_le_bytes().into_iter().cycle().take(PIECE).collect()
 }
 
 /// A file's number, unlike any other one's.

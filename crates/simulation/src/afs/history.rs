@@ -1,8 +1,9 @@
 //! What clients have done, in order.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::names::{self, Action, Operation, Verdict};
+use super::names::{self, Action, Operation, Target, Verdict};
 use super::registers::{FileHistory, Read, Span, Store, Value};
 
 /// See the module.
@@ -11,6 +12,8 @@ pub(crate) struct History {
     /// Of each file.
     files: Vec<FileHistory>,
     names: Vec<Operation>,
+    /// Files that were made by a name and are stored, and when that was known.
+    new: BTreeMap<Target, u64>,
     /// Rises whenever anything begins or ends.
     moments: u64,
     values: Value,
@@ -54,6 +57,18 @@ impl History {
             store.span.ended = Some(moment);
             store.may_be_half = now - storing.begun >= slow;
         }
+    }
+
+    /// Whoever has made a file has stored it.
+    pub(crate) fn new_is_stored(&mut self, file: Target) {
+        let moment = self.moment();
+        self.done += 1;
+        self.new.entry(file).or_insert(moment);
+    }
+
+    /// Whether a file that somebody has made was stored before a moment.
+    pub(crate) fn was_new_stored(&self, file: Target, begun: u64) -> bool {
+        self.new.get(&file).is_some_and(|ended| *ended < begun)
     }
 
     /// A file was read, which began at a moment.

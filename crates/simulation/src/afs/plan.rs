@@ -101,6 +101,11 @@ impl Plan {
         }
         plan
     }
+
+    /// A store that takes as long may have been ended, and begun anew.
+    pub(super) fn slow(&self) -> Duration {
+        self.lease.min(Duration::from_secs(10))
+    }
 }
 
 impl Faults {
