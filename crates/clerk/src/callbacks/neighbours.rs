@@ -123,13 +123,14 @@ impl Clerk {
 impl Core {
     /// Asks for a callback on a file, and on others with it, and keeps what comes with that.
     pub(crate) fn ask_with_neighbours(
-        &self,
+        self: &Arc<Self>,
         slot: &Arc<Slot>,
         neighbours: &[FileHandle],
     ) -> Result<Readable, ClerkError> {
         let Some(promises) = self.promises().filter(|_| !neighbours.is_empty()) else {
             return self.ask_capability(slot);
         };
+        self.end_given(slot.handle)?;
         // All of this is before the question: a break may come before the answer.
         let asking = promises.asking(slot.handle);
         let beside: Vec<_> = neighbours.iter().map(|file| promises.asking(*file)).collect();
