@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use nasd_afs::acl;
+
 use crate::ClerkError;
 use crate::clerk::{Clerk, Entry};
 use crate::wire::{
@@ -55,10 +57,10 @@ impl XattrCache {
 }
 
 /// What the list as AFS has it that governs a file is called.
-pub(crate) const AFS_ACL: &[u8] = b"system.nasd_acl";
+pub(crate) const AFS_ACL: &[u8] = acl::ATTRIBUTE.as_bytes();
 
 /// The same for root.
-const AFS_ACL_FOR_ROOT: &[u8] = b"trusted.nasd_acl";
+const AFS_ACL_FOR_ROOT: &[u8] = acl::ATTRIBUTE_FOR_ROOT.as_bytes();
 
 /// The kind that a name is of; and whether everybody may read it.
 fn kind_of(name: &Name) -> (Extended, bool) {

@@ -17,7 +17,9 @@ use nasd_protocol::manager::{
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::caller::Caller;
-use crate::namespace::{Beginning, Look, NamedFile, Namespace, Outcome, Room, Storing};
+use crate::namespace::{
+    Beginning, Look, NamedFile, Namespace, Outcome, Room, Storing, TendingLists,
+};
 use crate::objects::ObjectError;
 use crate::session_service::status;
 use crate::sessions::callbacks::{DriveWork, STORE_TIME, Turn};
@@ -40,6 +42,12 @@ const GIVERS: usize = 8;
 
 /// How often a request is begun anew when others come between.
 const ATTEMPTS: usize = 64;
+
+/// How often a file is to get a list that somebody else stores all the time, before the others have to wait no longer for whoever goes on behind.
+const LIST_ATTEMPTS: usize = 8;
+
+/// How long after lists could not be given the next ones are.
+const LISTS_PAUSE: Duration = Duration::from_millis(500);
 
 /// The calls of one member of the cell, about files of one volume.
 pub(crate) struct CallbacksOf<'a> {
@@ -127,6 +135,8 @@ impl CallbacksOf<'_> {
         if least_end > MAX_OBJECT_BYTES {
             return Err(ManagerStatus::TooLarge);
         }
+        // In this order: taking the right away is a store, after which the file has another version than the one that is to be cut.
+        let cut = cut.filter(|cut| self.has_been(file, cut.version));
         self.names.may_be_stored(self.caller, file)?;
         let _under = self.names.under_quota();
         self.wait_until_counted(file)?;
@@ -160,6 +170,13 @@ impl CallbacksOf<'_> {
             }
         }
         Err(ManagerStatus::Busy)
+    }
+
+    /// Whether a file has this version, or has had it.
+    fn has_been(&self, file: FileHandle, version: Version) -> bool {
+        let known = self.hub.with(|all, _| all.highest_version(file));
+        let at_drive = || self.names.object_version(file).ok().map(|(version, _)| version);
+        known.or_else(at_drive).is_some_and(|highest| version <= highest)
     }
 
     /// The capability to store a file that the caller's client has made, if it may do that since then. Where that can't be given the store ends.
@@ -243,7 +260,10 @@ impl CallbacksOf<'_> {
         };
         thread::scope(|scope| {
             // Each waits for drives, and for those who hold callbacks.
-            (1..GIVERS.min(files.len())).for_each(|_| drop(scope.spawn(give)));
+            for _ in 1..GIVERS.min(files.len()) {
+                // One thread does it as well.
+                let _ = thread::Builder::new().spawn_scoped(scope, give);
+            }
             give();
         });
         match failed.into_inner() {
@@ -253,7 +273,7 @@ impl CallbacksOf<'_> {
     }
 
     fn govern_one(&self, directory: FileHandle, named: &NamedFile) -> Outcome<()> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..LIST_ATTEMPTS {
             match self.storing(named.1, None, || self.names.govern(directory, named)) {
                 // Somebody else stores it.
                 Err(ManagerStatus::Busy) => {}
@@ -440,23 +460,35 @@ pub(crate) fn tend(hub: &Arc<SessionHub>, volumes: &Arc<Volumes>) {
     }
 }
 
-/// Goes on with lists of directories that their files are still to get: whoever has set them does not wait for that any more.
+/// Goes on with lists of directories that their files are still to get: whoever has set them does not wait for that any more. There is one thread
+/// for each volume, and it tries again after a moment where it has failed.
 pub(crate) fn tend_lists(hub: &Arc<SessionHub>, volumes: &Volumes) {
     for names in volumes.open_ones().filter(|names| names.has_callbacks()) {
-        for directory in names.left_governing() {
-            let (hub, names) = (Arc::clone(hub), Arc::clone(&names));
-            let give = move || {
-                let caller = Caller::default();
-                let all = CallbacksOf { hub: &hub, names: &names, caller: &caller, member: "" };
-                if let Err(status) = all.govern(directory) {
-                    tracing::debug!(?directory, %status, "files have no list of their directory yet");
-                }
-            };
-            let named = thread::Builder::new().name("nasd-lists".to_owned());
-            if let Err(error) = named.spawn(give) {
-                tracing::warn!(%error, "no thread to give files their lists");
-                return;
-            }
+        if names.left_governing().is_empty() {
+            continue;
+        }
+        let Some(tending) = names.begin_to_tend_lists() else {
+            continue;
+        };
+        let hub = Arc::clone(hub);
+        let named = thread::Builder::new().name("nasd-lists".to_owned());
+        if let Err(error) = named.spawn(move || give_lists(&hub, &tending)) {
+            tracing::warn!(%error, "no thread to give files their lists");
+            return;
+        }
+    }
+}
+
+fn give_lists(hub: &SessionHub, tending: &TendingLists) {
+    let names = tending.names();
+    for directory in names.left_governing() {
+        // Before the door, so that whoever holds the volume knows that somebody is inside.
+        let _inside = names.door().enter();
+        let caller = Caller::default();
+        let all = CallbacksOf { hub, names, caller: &caller, member: "" };
+        if let Err(status) = all.govern(directory) {
+            tracing::debug!(?directory, %status, "files have no list of their directory yet");
+            thread::sleep(LISTS_PAUSE);
         }
     }
 }

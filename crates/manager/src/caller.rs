@@ -13,6 +13,8 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
+    /// Nothing proves of which groups the user is no member.
+    pub is_of_unknown_groups: bool,
     /// Stands for the peer in audit identifiers, see [`peer_number`].
     pub peer: u32,
     /// Which of the client's requests this is.
@@ -64,7 +66,8 @@ impl Caller {
     ///
     /// A host's certificate speaks for any user, as with NFS. A user's speaks for that user alone;
     /// since nothing proves the groups that its credential claims, it counts in none but the one
-    /// with the user's own number (the user private group of most Linux systems).
+    /// with the user's own number (the user private group of most Linux systems); what a list takes from the members of any group it takes
+    /// from him.
     ///
     /// # Errors
     /// `NotCaller` where nothing proves that the peer may speak for that user.
@@ -86,7 +89,8 @@ impl Caller {
         match certified {
             PeerIdentity::Host(_) => Ok(believed(peer)),
             PeerIdentity::User(uid) if *uid == claimed => {
-                Ok(Caller { groups: Vec::new(), gid: *uid, ..believed(peer) })
+                let alone = Caller { groups: Vec::new(), gid: *uid, ..believed(peer) };
+                Ok(Caller { is_of_unknown_groups: true, ..alone })
             }
             PeerIdentity::User(uid) => Err(NotCaller::NotYours { certified: *uid, claimed }),
             PeerIdentity::Administrator(_) => Err(NotCaller::Administrator { claimed }),

@@ -3,7 +3,8 @@
 //! 1. What can be done before is: the journal is brought home, the drives write what they have in memory.
 //! 2. Where there are callbacks, no client begins to store, and those who store are waited for, or their time is over. Nothing else is
 //!    held up by that.
-//! 3. Nobody goes in any more who changes something; those who are inside are waited for. Where there are no callbacks, clients have
+//! 3. Nobody goes in any more who changes something; those who are inside are waited for. While files are still to get the list of their
+//!    directory, the volume is not held. Where there are no callbacks, clients have
 //!    capabilities to write: all working keys are changed twice, so that none of them is good, and nobody is given another one.
 //! 4. The rest of the journal is brought home, and made durable.
 //!
@@ -133,6 +134,10 @@ fn stand_still(hub: &SessionHub, volume: &Volume, names: &Namespace, ticket: u64
         return Err(ManagerStatus::Busy);
     }
     if !names.door().is_empty(ticket, Instant::now() + PATIENCE) {
+        return Err(ManagerStatus::Busy);
+    }
+    if names.gives_lists() {
+        // A copy would have files with the rights of before, and nobody to go on.
         return Err(ManagerStatus::Busy);
     }
     match names.has_callbacks() {

@@ -65,7 +65,11 @@ fn listed_rights(list: &AfsAcl, caller: &Caller) -> AclRights {
     if caller.is_root() {
         return AclRights::ALL;
     }
-    list.rights_of(caller.uid, &|group| caller.is_in_group(group))
+    let is_in_group = |group| caller.is_in_group(group);
+    match caller.is_of_unknown_groups {
+        true => list.rights_at_least(caller.uid, &is_in_group),
+        false => list.rights_of(caller.uid, &is_in_group),
+    }
 }
 
 /// The same, with what the owner of a file may do who has put it there.

@@ -291,20 +291,23 @@ impl ManagerService {
             Procedure::Events => run::<Events>(arguments, |seen| sessions.events(&seen)),
             Procedure::Closed => run::<Closed>(arguments, |closed| sessions.closed(&closed)),
             Procedure::Lock => run::<Lock>(arguments, |wanted| {
-                self.require_lockable(caller, wanted.lock.file)?;
+                self.require_lockable(caller, wanted.lock.file, true)?;
                 sessions.lock(&wanted)
             }),
             Procedure::Unlock => run::<Unlock>(arguments, |held| sessions.unlock(&held)),
-            Procedure::TestLock => run::<TestLock>(arguments, |wanted| sessions.test_lock(&wanted)),
+            Procedure::TestLock => run::<TestLock>(arguments, |wanted| {
+                self.require_lockable(caller, wanted.lock.file, false)?;
+                sessions.test_lock(&wanted)
+            }),
             Procedure::Lease => run::<Lease>(arguments, |wanted| sessions.lease(&wanted)),
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
     }
 
-    /// Requires that the caller may lock a file, where that takes a right.
-    fn require_lockable(&self, caller: &Caller, file: FileHandle) -> Outcome<()> {
+    /// Requires that the caller may lock a file, or know of its locks, where that takes a right.
+    fn require_lockable(&self, caller: &Caller, file: FileHandle, takes: bool) -> Outcome<()> {
         let names = self.volumes.open_ones().find(|names| names.has(file));
-        names.map_or(Ok(()), |names| names.require_lockable(caller, file))
+        names.map_or(Ok(()), |names| names.require_lockable(caller, file, takes))
     }
 
     /// What clients of volumes of the personality `afs` ask for.

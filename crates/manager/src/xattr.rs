@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use nasd_afs::acl::Acl as AfsAcl;
+use nasd_afs::acl::{self, Acl as AfsAcl};
 use nasd_protocol::limits::{MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES};
 use nasd_protocol::manager::{FileType, ManagerStatus};
 use nasd_types::limits::MAX_NAME_BYTES;
@@ -39,9 +39,9 @@ pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// Name of the attribute that is the list that files made in a directory begin with.
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Name of the attribute that is a directory's list as AFS has it.
-pub const AFS_ACL: &[u8] = b"system.nasd_acl";
-/// The name under which root is told of that one: tools that copy attributes for root take it along, also to other file systems.
-pub const AFS_ACL_FOR_ROOT: &[u8] = b"trusted.nasd_acl";
+pub const AFS_ACL: &[u8] = acl::ATTRIBUTE.as_bytes();
+/// The name under which root is told of that one.
+pub const AFS_ACL_FOR_ROOT: &[u8] = acl::ATTRIBUTE_FOR_ROOT.as_bytes();
 
 /// Longest attribute object, in bytes: what one write makes durable at once, and a client can list.
 pub const MAX_OBJECT_BYTES: usize = 1 << 20;
@@ -129,7 +129,8 @@ pub fn require_readable(
         }
         Class::AccessAcl | Class::DefaultAcl => require_can_have_acl(record),
         Class::AfsAcl => permission::require_to_see_list(record, caller),
-        Class::Trusted | Class::Security => Ok(()),
+        Class::Trusted => Ok(()),
+        Class::Security => permission::require_to_look(record, caller),
     }
 }
 

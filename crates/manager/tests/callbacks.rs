@@ -265,6 +265,23 @@ fn a_file_is_cut_with_the_store_that_writes_it_anew() {
 }
 
 #[test]
+fn nobody_has_a_file_cut_in_a_version_that_it_does_not_have_yet() {
+    let cell = cell(LONG_LEASE);
+    let (client, other) = (Client::attach(&cell), Client::attach(&cell));
+    let file = client.make("file");
+    let version = client.stores(file, b"stored").version;
+    let store = other.may_write(file, 6).unwrap();
+    let cut = Some(Cut { length: 0, version: version + 2 });
+    thread::scope(|scope| {
+        let (early, done) = beside(scope, || client.may_cut(file, 6, cut).unwrap());
+        assert!(done.recv_timeout(A_WHILE).is_err());
+        assert_eq!(other.returns(file, store.version).unwrap().version, version + 2);
+        let writable = early.join().unwrap();
+        assert_eq!((writable.version, writable.file.attributes.size), (version + 3, 6));
+    });
+}
+
+#[test]
 fn who_dies_while_it_writes_delays_others_no_longer_than_its_lease() {
     let lease = Duration::from_secs(3);
     let cell = cell(lease);

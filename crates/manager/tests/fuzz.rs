@@ -188,8 +188,10 @@ impl Bare {
         let mut decoder = Decoder::new(input);
         let (Ok(procedure), Ok(peer)) = (decoder.u32(), decoder.u32()) else { return 0 };
         let Ok(credential) = OpaqueAuth::decode(&mut decoder) else { return 1 };
-        let Some(held) = self.held(procedure, &input[decoder.position()..]) else { return 4 << 48 };
-        let arguments = held.as_deref().unwrap_or(&input[decoder.position()..]);
+        let Some(instead) = self.instead(procedure, &input[decoder.position()..]) else {
+            return 4 << 48;
+        };
+        let arguments = instead.as_deref().unwrap_or(&input[decoder.position()..]);
         let verifier = OpaqueAuth::NONE;
         let head = CallHead {
             xid: 1,
@@ -216,12 +218,17 @@ impl Bare {
         self.judge(&head, peer, arguments, &from.identity, &answer)
     }
 
-    /// What is asked in place of a call that holds the volume: those that come next would have to wait. `None` where it would wait for stores
-    /// that nobody ends.
-    fn held(&self, procedure: u32, arguments: &[u8]) -> Option<Option<Vec<u8>>> {
-        if procedure != u32::from(Procedure::Holdvolume) {
-            return Some(None);
+    /// What is asked in place of a call that the others could not be told apart from after it. `None` where nothing is.
+    fn instead(&self, procedure: u32, arguments: &[u8]) -> Option<Option<Vec<u8>>> {
+        match Procedure::try_from(procedure) {
+            Ok(Procedure::Holdvolume) => self.held(arguments),
+            Ok(Procedure::Repair) => Some(repaired(arguments)),
+            _ => Some(None),
         }
+    }
+
+    /// Calls that come after one that holds the volume would have to wait, and it would wait for stores that nobody ends.
+    fn held(&self, arguments: &[u8]) -> Option<Option<Vec<u8>>> {
         let Ok(asked) = from_bytes::<HoldVolumeArguments>(arguments) else { return Some(None) };
         let most_ns = asked.most_ns.min(1_000_000);
         let brief = to_bytes(&HoldVolumeArguments { most_ns, ..asked });
@@ -281,6 +288,14 @@ impl Bare {
         drop(self.service);
         drop(self.drives);
     }
+}
+
+/// How many names a file has, and where a directory is, is what whoever repairs says who has looked at all of them: nobody has here.
+fn repaired(arguments: &[u8]) -> Option<Vec<u8>> {
+    let asked = from_bytes::<RepairArguments>(arguments).ok()?;
+    let is_told = matches!(asked.action, RepairAction::SetLinks | RepairAction::SetParent);
+    let examined = RepairArguments { action: RepairAction::ExamineOrphan, ..asked };
+    is_told.then(|| to_bytes(&examined))
 }
 
 /// The arguments without bulk data, and the data where the service wants them, as the transport receives

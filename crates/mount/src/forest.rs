@@ -92,6 +92,22 @@ impl Drop for Entering {
     }
 }
 
+/// Somebody who waits for that.
+struct Visit(Arc<Place>);
+
+impl Visit {
+    /// `None` where others have waited in vain.
+    fn begin(place: Arc<Place>, patience: Duration) -> Option<Visit> {
+        place.may_wait(patience).then(|| Visit(place))
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 #[derive(Default)]
 struct Places {
     by_key: HashMap<PlaceKey, Arc<Place>>,
@@ -170,7 +186,7 @@ impl Place {
     }
 
     /// Somebody wants to wait; false where others have waited in vain.
-    fn begin(&self, patience: Duration) -> bool {
+    fn may_wait(&self, patience: Duration) -> bool {
         let mut waiting = lock(&self.waiting);
         match waiting.count {
             0 => waiting.since = Instant::now(),
@@ -263,14 +279,15 @@ impl Forest {
         let place = Arc::clone(
             lock(&self.places).by_key.entry(key).or_insert_with(|| Arc::new(Place::new(key))),
         );
-        if !place.begin(self.patience) {
-            return Err(Errno::EIO);
-        }
+        let visit = Visit::begin(place, self.patience).ok_or(Errno::EIO)?;
         let (tell, told) = mpsc::channel();
         let (forest, outer, shown) = (Arc::clone(self), Arc::clone(from), from.tree.shown(dir));
         let enter = move || {
-            let entered = forest.enter(&place, &outer, who, shown);
-            place.end();
+            let entered = forest.enter(&visit.0, &outer, who, shown);
+            if entered.is_err() {
+                forest.forget_place(&visit.0);
+            }
+            drop(visit);
             // Whoever waited may have given up.
             let _ = tell.send(entered);
         };
@@ -456,11 +473,11 @@ impl Forest {
         is_there && branches.remove(&tag).is_some()
     }
 
-    /// Nobody is at a mount point: what is known of it is looked at anew by who walks over it next.
+    /// Nothing is seen at a mount point: what is known of it is looked at anew by who walks over it next.
     fn forget_place(&self, place: &Arc<Place>) {
         let mut places = lock(&self.places);
         // Both the table and this reference, and nobody who waits.
-        if Arc::strong_count(place) <= 2 {
+        if Arc::strong_count(place) <= 2 && lock(&place.branch).is_none() {
             places.by_key.remove(&place.key);
         }
     }

@@ -320,13 +320,14 @@ impl Namespace {
         }
     }
 
-    /// Whether the caller may lock a file.
-    pub fn require_lockable(&self, caller: &Caller, file: FileHandle) -> Outcome<()> {
+    /// Whether the caller may lock a file, or only know of its locks.
+    pub fn require_lockable(&self, caller: &Caller, file: FileHandle, takes: bool) -> Outcome<()> {
         if !self.has_callbacks() {
             return Ok(());
         }
         match self.preload(file) {
-            Ok(record) => permission::require_to_lock(&record, caller),
+            Ok(record) if takes => permission::require_to_lock(&record, caller),
+            Ok(record) => permission::require_to_look(&record, caller),
             // Who has it open may lock it to the end.
             Err(ManagerStatus::Stale) => Ok(()),
             Err(status) => Err(status),

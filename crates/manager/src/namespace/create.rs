@@ -4,6 +4,7 @@
 //! locked only to add the name. A symbolic link's target goes to its object first, not durably: the
 //! journal has it too, and clients read it there.
 
+use nasd_afs::callbacks::is_store;
 use nasd_protocol::manager::{Device, File, FileHandle, FileType, ManagerStatus, NewMode};
 use nasd_types::limits::MAX_SYMLINK_BYTES;
 use nasd_types::{Attributes, Rights};
@@ -274,11 +275,7 @@ impl Namespace {
         match self.add_name(caller, wanted, &new) {
             Ok((record, sequence)) => {
                 self.wait_for(sequence)?;
-                let attributes = as_made(&new, &record, wanted);
-                if begun.is_some() {
-                    self.told.made(new.handle, attributes.clone());
-                }
-                self.new_file(caller, new.handle, &record, &attributes)
+                self.new_file(caller, new.handle, &record, &as_made(&new, &record, wanted))
             }
             Err(status) => {
                 self.forget(new.handle);
@@ -374,9 +371,11 @@ impl Namespace {
             draft.answers(caller, Some(file));
             Ok(())
         })?;
+        // Nobody else can have come upon it yet.
         if record.is_directory() {
-            // Nobody else can have come upon it yet.
             self.note_made_directory(file, as_made(new, &record, wanted));
+        } else if is_store(new.attributes.access_control_version) {
+            self.told.made(file, as_made(new, &record, wanted));
         }
         Ok((record, sequence))
     }
@@ -386,6 +385,7 @@ impl Namespace {
 fn as_made(new: &NewObject, record: &FileRecord, wanted: &Wanted<'_>) -> Attributes {
     let mut attributes = new.attributes.clone();
     attributes.fs_attribute_modify_time = record.create_time;
+    attributes.fs_specific = record.to_bytes();
     if record.file_type != FileType::Regular {
         attributes.fs_data_modify_time = record.create_time;
     }

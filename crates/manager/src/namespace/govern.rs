@@ -17,12 +17,14 @@
 //! one that has none, as whoever may change both could, would have made himself rights on it: that is left to copying (EXDEV).
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus, RenameFlags};
 
 use super::contents::Target;
 use super::{Namespace, Outcome};
+use crate::acl::Acl;
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
 use crate::journal::Step;
@@ -54,6 +56,17 @@ impl Namespace {
             left.retain(|directory| !giving.contains_key(directory));
         }
         left
+    }
+
+    /// Whether files are still to get the list of their directory.
+    pub(crate) fn gives_lists(&self) -> bool {
+        self.journal.ledger(|ledger| !ledger.governing.is_empty())
+    }
+
+    /// The caller gives lists behind those who have set them, unless somebody else does.
+    pub(crate) fn begin_to_tend_lists(self: &Arc<Self>) -> Option<TendingLists> {
+        let is_tended = self.tends_lists.swap(true, Ordering::AcqRel);
+        (!is_tended).then(|| TendingLists(Arc::clone(self)))
     }
 
     /// Somebody gives the files of a directory its list.
@@ -169,6 +182,22 @@ impl Namespace {
     }
 }
 
+/// Whoever gives lists behind those who have set them.
+pub(crate) struct TendingLists(Arc<Namespace>);
+
+impl TendingLists {
+    /// The volume.
+    pub(crate) fn names(&self) -> &Namespace {
+        &self.0
+    }
+}
+
+impl Drop for TendingLists {
+    fn drop(&mut self) {
+        self.0.tends_lists.store(false, Ordering::Release);
+    }
+}
+
 /// Somebody who gives the files of a directory its list.
 pub(crate) struct Giving<'a> {
     names: &'a Namespace,
@@ -200,8 +229,7 @@ pub(super) fn governed_by(directory: &FileRecord, record: &FileRecord) -> Outcom
     if list.is_some()
         && let Some(access) = access.take()
     {
-        let group = access.group & access.mask.unwrap_or(7);
-        governed.mode = record.mode & !0o070 | u32::from(group) << 3;
+        governed.mode = mode_without(&access, record.mode);
     }
     let others: Attributes = record.inline.attributes();
     let packed = xattr::pack(access.as_ref(), None, list.as_ref(), &others)?;
@@ -210,6 +238,13 @@ pub(super) fn governed_by(directory: &FileRecord, record: &FileRecord) -> Outcom
     }
     governed.inline = packed.inline;
     Ok(governed)
+}
+
+/// The mode of what has a POSIX list no more: so that it gives nobody more than that did where the mode counts again, the group's bits are what
+/// the group had.
+pub(super) fn mode_without(access: &Acl, mode: u32) -> u32 {
+    let group = access.group & access.mask.unwrap_or(7);
+    mode & !0o070 | u32::from(group) << 3
 }
 
 /// Requires that a file may be moved from one directory to another, whose lists govern what may be done with it; answers its record there.

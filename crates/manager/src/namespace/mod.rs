@@ -52,6 +52,7 @@ mod unlink;
 mod xattrs;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_afs::callbacks::Version;
@@ -74,7 +75,7 @@ use crate::volume::VolumeRecord;
 
 pub use callbacks::{Beginning, Look, Storing};
 pub use create::{Created, Node};
-pub(crate) use govern::NamedFile;
+pub(crate) use govern::{NamedFile, TendingLists};
 pub use housekeeping::Backlog;
 pub use measures::Cached;
 pub use orphans::Orphaned;
@@ -171,6 +172,8 @@ pub struct Namespace {
     made: Mutex<HashMap<FileHandle, Version>>,
     /// Directories whose files are being given their lists, and by how many.
     giving_lists: Mutex<HashMap<FileHandle, usize>>,
+    /// Somebody gives lists behind those who have set them.
+    tends_lists: AtomicBool,
     /// Drives on which all that the file manager before this one has done is durable.
     settled: Mutex<HashSet<DriveId>>,
 }

@@ -1,6 +1,7 @@
 //! Start: find the volume or make it, and finish what an earlier manager has begun.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::manager::{FileHandle, FileType};
@@ -133,6 +134,7 @@ impl Namespace {
             keys: options.keys,
             made: Mutex::default(),
             giving_lists: Mutex::default(),
+            tends_lists: AtomicBool::new(false),
             settled: Mutex::default(),
             objects,
             volume,

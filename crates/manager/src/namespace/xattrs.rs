@@ -11,6 +11,7 @@ use nasd_protocol::manager::{File, FileHandle, ManagerStatus, XattrFlags};
 use nasd_types::SetAttributes;
 
 use super::ahead::Kind;
+use super::govern::mode_without;
 use super::{Namespace, Outcome, failure};
 use crate::acl::Acl;
 use crate::caller::Caller;
@@ -19,7 +20,7 @@ use crate::handle::Shown;
 use crate::journal::Step;
 use crate::locks::Wants;
 use crate::objects::Wait;
-use crate::permission::SET_GID;
+use crate::permission::{self, SET_GID};
 use crate::xattr::{self, ACCESS_ACL, AFS_ACL, AFS_ACL_FOR_ROOT, Attributes, Class, DEFAULT_ACL};
 
 /// All that a file has besides its mode.
@@ -50,6 +51,7 @@ impl Namespace {
     pub fn listxattr(&self, caller: &Caller, file: FileHandle) -> Outcome<Vec<u8>> {
         let _held = self.hold(Wants::new().read(file));
         let record = self.record(file)?;
+        permission::require_to_look(&record, caller)?;
         let (access, default, _) = record.inline.has();
         let lists = [(access, ACCESS_ACL), (default, DEFAULT_ACL)];
         // Files have it from their directory: who copies them need not copy it.
@@ -268,13 +270,11 @@ impl Namespace {
 }
 
 impl Extended {
-    /// A list as AFS has it decides from now on, or none. Lists that say what the mode can't have no meaning beside it; so that the mode gives nobody more than
-    /// they did where it counts again, the group's bits are what the group had.
+    /// A list as AFS has it decides from now on, or none. Lists that say what the mode can't have no meaning beside it.
     pub(super) fn govern(&mut self, record: &mut FileRecord, list: Option<AfsAcl>) {
         if list.is_some() {
             if let Some(access) = self.access.take() {
-                let group = access.group & access.mask.unwrap_or(7);
-                record.mode = record.mode & !0o070 | u32::from(group) << 3;
+                record.mode = mode_without(&access, record.mode);
             }
             self.default = None;
         }

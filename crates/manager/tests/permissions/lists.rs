@@ -152,6 +152,15 @@ const DEEDS: &[Deed] = &[
         };
         s.volume.names.mint(&s.user, &asked).map(drop)
     }),
+    ("list attributes", "l", |s| s.volume.names.listxattr(&s.user, s.file).map(drop)),
+    ("read an attribute of the system's", "l", |s| {
+        match s.volume.names.getxattr(&s.user, s.file, b"security.a") {
+            Err(ManagerStatus::NoData) => Ok(()),
+            other => other.map(drop),
+        }
+    }),
+    ("know of locks", "l", |s| s.volume.names.require_lockable(&s.user, s.file, false)),
+    ("lock", "lk", |s| s.volume.names.require_lockable(&s.user, s.file, true)),
     ("read an attribute", "lr", |s| s.volume.names.getxattr(&s.user, s.file, b"user.a").map(drop)),
     ("write", "lw", |s| s.volume.names.may_be_stored(&s.user, s.file)),
     ("cut", "lw", |s| set(s, SetFileAttributes { size: Some(0), ..Default::default() })),
@@ -164,7 +173,6 @@ const DEEDS: &[Deed] = &[
         let flags = XattrFlags::NONE;
         s.volume.names.setxattr(&s.user, s.file, b"user.b", b"y", flags).map(drop)
     }),
-    ("lock", "lk", |s| s.volume.names.require_lockable(&s.user, s.file)),
     ("create", "li", |s| {
         s.volume.names.create(&s.user, s.directory, b"new", 0o600, true).map(drop)
     }),

@@ -145,9 +145,12 @@ impl Checker<'_> {
     }
 
     fn record(&mut self, path: &str, file: FileHandle) -> Option<FileRecord> {
-        let Ok(attributes) = self.drives.getattr(file, Wait::Brief) else {
-            self.problem(format!("`{path}` names nothing"));
-            return None;
+        let attributes = match self.drives.getattr(file, Wait::Brief) {
+            Ok(attributes) => attributes,
+            Err(error) => {
+                self.problem(format!("`{path}` names nothing: {error}"));
+                return None;
+            }
         };
         match FileRecord::parse(&attributes.fs_specific) {
             Ok(record) => {

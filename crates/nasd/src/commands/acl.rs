@@ -4,7 +4,7 @@ use super::Outcome;
 use crate::arguments::AclCommand;
 use crate::host_names;
 use crate::output::{self, note, say};
-use nasd_afs::acl::{Acl, AclEntry, AclRights, AclSubject};
+use nasd_afs::acl::{ATTRIBUTE, Acl, AclEntry, AclRights, AclSubject};
 use nasd_cell::session::{Connected, connect, for_command, manager};
 use nasd_cell::{Cell, CellError, CellPath};
 use nasd_client::{Caller, ClientError, ManagerClient};
@@ -12,9 +12,6 @@ use nasd_protocol::manager::{FileHandle, ManagerStatus, XattrFlags};
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The attribute that a list is.
-const ATTRIBUTE: &str = "system.nasd_acl";
 
 /// Longest list that is read from a mount, in bytes.
 const MOST_BYTES: usize = 64 << 10;

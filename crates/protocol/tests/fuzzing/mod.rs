@@ -2,7 +2,8 @@
 //! input that has an outcome that none had before becomes a sample itself.
 //!
 //! `NASD_FUZZ_SECONDS` says for how long each target runs; without it, a second. An input that makes a
-//! target panic is printed in hexadecimal digits, with the seed of the run: it becomes a test.
+//! target panic is printed in hexadecimal digits, with the seed of the run: it becomes a test. `NASD_FUZZ_SEED` has
+//! the inputs of such a run tried again, as far as they do not depend on time.
 
 #[path = "../../../types/tests/random/mod.rs"]
 mod random;
@@ -42,8 +43,9 @@ impl Drop for Input<'_> {
 pub fn fuzz(target: &str, samples: Vec<Vec<u8>>, mut run: impl FnMut(&[u8]) -> u64) {
     let seconds = std::env::var("NASD_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let until = Instant::now() + Duration::from_secs_f64(seconds.unwrap_or(1.0));
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seed = since_1970.as_nanos() as u64;
+    let seed = std::env::var("NASD_FUZZ_SEED").ok().and_then(|text| text.parse().ok());
+    let since_1970 = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seed = seed.unwrap_or_else(|| since_1970().as_nanos() as u64);
     let mut random = Random(seed);
     let mut samples = samples;
     samples.push(Vec::new());
