@@ -6,6 +6,7 @@
 mod setup;
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -272,11 +273,23 @@ fn nobody_has_a_file_cut_in_a_version_that_it_does_not_have_yet() {
     let version = client.stores(file, b"stored").version;
     let store = other.may_write(file, 6).unwrap();
     let cut = Some(Cut { length: 0, version: version + 2 });
+    let (is_over, until) = (AtomicBool::new(false), Instant::now() + LONG_LEASE / 2);
     thread::scope(|scope| {
+        for told in [&client, &other] {
+            let mut told = Client { seen: 0, manager: told.manager.clone(), ..*told };
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
+                    told.events(false);
+                    thread::sleep(A_WHILE / 4);
+                }
+            });
+        }
         let (early, done) = beside(scope, || client.may_cut(file, 6, cut).unwrap());
         assert!(done.recv_timeout(A_WHILE).is_err());
         assert_eq!(other.returns(file, store.version).unwrap().version, version + 2);
         let writable = early.join().unwrap();
+        is_over.store(true, Ordering::Relaxed);
         assert_eq!((writable.version, writable.file.attributes.size), (version + 3, 6));
     });
 }
