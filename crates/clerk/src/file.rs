@@ -27,7 +27,7 @@ use crate::backend::Grant;
 use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::bulk::BulkUses;
-use crate::callbacks::{Given, Store, Until};
+use crate::callbacks::{Given, Store, Unfinished, Until};
 use crate::core::{Core, Lane};
 use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::fetched::Fetched;
@@ -88,6 +88,8 @@ pub(crate) struct Inner {
     pub(crate) store: Option<Store>,
     /// Or what has come with the file, and may be used to store it.
     pub(crate) given: Option<Given>,
+    /// A store that was begun and that nobody has returned, as whoever waited was interrupted.
+    pub(crate) unfinished: Option<Unfinished>,
     /// Who has asked for a store that has not ended: it may have begun though nobody knows of it here, if he was interrupted.
     pub(crate) begun: Option<Arc<Caller>>,
     /// Who has cut the file to nothing, which comes with the next store: nothing is shown of what the drive has.
@@ -319,6 +321,7 @@ impl FileState {
             doomed: false,
             store: None,
             given: None,
+            unfinished: None,
             begun: None,
             emptied: None,
             target: None,

@@ -212,6 +212,11 @@ impl<W: Clone + PartialEq> Pending<W> {
             .any(|index| index.first().is_some_and(|(oldest, _)| *oldest < id))
     }
 
+    /// Whether anything older than `id` is not known to be durable.
+    pub(crate) fn has_before(&self, id: u64) -> bool {
+        self.chunks.values().any(|chunk| chunk.id < id)
+    }
+
     /// Whether an acknowledged chunk waits for a flush, up to the `mark` of `acknowledged`.
     pub(crate) fn has_retained_to(&self, mark: u64) -> bool {
         !self.retained.is_empty() && !self.retained_where(|_, count| count <= mark).is_empty()

@@ -18,4 +18,4 @@ pub(crate) use given::{Given, GivenSince};
 pub(crate) use lists::Lists;
 pub(crate) use neighbours::Appetite;
 pub(crate) use promises::Promises;
-pub(crate) use storing::{Store, Until};
+pub(crate) use storing::{Store, Unfinished, Until};

@@ -51,6 +51,14 @@ pub(crate) struct Store {
     is_left: bool,
 }
 
+/// A store that was begun and not returned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unfinished {
+    version: Version,
+    target: u64,
+    is_emptied: bool,
+}
+
 /// What whoever stores a file waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
@@ -218,13 +226,8 @@ impl FileState {
             self.leave_given();
             self.end_left(core)?;
         }
-        let is_emptied = {
-            let mut inner = self.lock();
-            // One that somebody could not return who was interrupted: it goes on with what there is now.
-            inner.store = None;
-            inner.emptied.is_some()
-        };
-        let asked = self.ask_to_store(core, caller, least_end, is_emptied);
+        // One that somebody could not return who was interrupted: it goes on with what there is now.
+        let asked = self.ask_to_go_on(core, caller, least_end);
         let mut inner = self.lock();
         let store = match asked {
             Ok(store) => store,
@@ -236,6 +239,12 @@ impl FileState {
                 return Err(error);
             }
         };
+        let before = inner.unfinished.take();
+        if before.is_some_and(|before| before.version != store.version) {
+            // What the drive has acknowledged others may have written over.
+            inner.pending.requeue_all();
+            inner.forget_read();
+        }
         let is_as_shown = inner.shown.is_none_or(|shown| shown + 1 == store.version);
         if inner.emptied.take().is_some() || !is_as_shown {
             // Somebody else has stored since, or what was there is cut off.
@@ -245,6 +254,33 @@ impl FileState {
         inner.note_size(store.attributes.size, answers);
         inner.store = Some(store);
         Ok(())
+    }
+
+    /// Asks for a capability to store, after a store that nobody has returned if there was one. Where that was ended others may have stored
+    /// since: what it has cut off is cut off again, unless all of it was durable, so that it was done.
+    fn ask_to_go_on(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        caller: &Arc<Caller>,
+        least_end: u64,
+    ) -> Result<Store, ClerkError> {
+        let (is_emptied, before) = {
+            let mut inner = self.lock();
+            if let Some(Store { version, target, is_emptied, .. }) = inner.store.take() {
+                inner.unfinished = Some(Unfinished { version, target, is_emptied });
+            }
+            (inner.emptied.is_some(), inner.unfinished)
+        };
+        let store = self.ask_to_store(core, caller, least_end, is_emptied)?;
+        let Some(before) = before.filter(|before| before.is_emptied && !is_emptied) else {
+            return Ok(store);
+        };
+        if before.version == store.version {
+            return Ok(Store { is_emptied: true, ..store });
+        }
+        let is_cut_again =
+            store.attributes.size > 0 && self.lock().pending.has_before(before.target);
+        if is_cut_again { self.ask_to_store(core, caller, least_end, true) } else { Ok(store) }
     }
 
     fn ask_to_store(
@@ -513,7 +549,7 @@ impl FileState {
     fn cannot_store(self: &Arc<Self>, core: &Arc<Core>, error: &ClerkError) {
         let mut inner = self.lock();
         (inner.store, inner.target, inner.shown) = (None, None, None);
-        inner.begun = None;
+        (inner.begun, inner.unfinished) = (None, None);
         inner.forget_written();
         inner.forget_read();
         self.note_failure(core, &mut inner, error.clone());

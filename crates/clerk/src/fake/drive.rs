@@ -200,6 +200,15 @@ impl FakeDrive {
         self.lock().oldest_capability = number;
     }
 
+    /// An object has these bytes, durably, though the drive may be away for the clerks.
+    pub(super) fn replace(&self, object: ObjectId, bytes: &[u8]) {
+        let mut state = self.lock();
+        if let Some(entry) = state.objects.get_mut(&object.0) {
+            entry.now.bytes.set_length(0);
+        }
+        state.write(object.0, 0, bytes, true);
+    }
+
     /// Which start of the drive this is.
     pub fn instance(&self) -> u64 {
         self.lock().instance

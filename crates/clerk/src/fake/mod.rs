@@ -5,10 +5,12 @@
 //! the mode bits, with the owner always allowed to read and write data.
 
 mod bytes;
+mod callbacks;
 mod drive;
 mod names;
 mod sessions;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,6 +63,9 @@ pub struct FakeCell {
     capability_seconds: AtomicU64,
     drives_ahead: AtomicI64,
     extends: Mutex<Option<Extends>>,
+    has_callbacks: AtomicBool,
+    /// Of files that somebody has stored: an odd one is a store under way.
+    versions: Mutex<HashMap<FileHandle, u64>>,
 }
 
 impl FakeCell {
@@ -88,6 +93,8 @@ impl FakeCell {
             capability_seconds: AtomicU64::new(86400),
             drives_ahead: AtomicI64::new(0),
             extends: Mutex::default(),
+            has_callbacks: AtomicBool::new(false),
+            versions: Mutex::default(),
         };
         cell.make_root();
         Arc::new(cell)

@@ -345,7 +345,10 @@ impl Names for FakeCell {
             root: self.answer(&tree, caller, root)?,
             drives,
             protection: Protection::NONE,
-            personality: Personality::Nfs,
+            personality: match self.has_callbacks.load(Ordering::Relaxed) {
+                true => Personality::Afs,
+                false => Personality::Nfs,
+            },
             read_only: false,
         })
     }
@@ -735,8 +738,13 @@ impl Names for FakeCell {
         Ok(DirectoryPage { entries, end })
     }
 
-    fn get_capability(&self, _: &Caller, _: FileHandle, _: bool) -> Result<Readable, ClerkError> {
-        Err(ClerkError::Manager(ManagerStatus::NotSupported))
+    fn get_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        _: bool,
+    ) -> Result<Readable, ClerkError> {
+        self.readable(caller, file)
     }
 
     fn get_capabilities(
@@ -750,16 +758,21 @@ impl Names for FakeCell {
 
     fn get_write_capability(
         &self,
-        _: &Caller,
-        _: FileHandle,
-        _: (u64, u64),
-        _: Option<Cut>,
+        caller: &Caller,
+        file: FileHandle,
+        (_, best_end): (u64, u64),
+        cut: Option<Cut>,
     ) -> Result<Writable, ClerkError> {
-        Err(ClerkError::Manager(ManagerStatus::NotSupported))
+        self.writable(caller, file, (best_end, cut))
     }
 
-    fn return_capability(&self, _: &Caller, _: FileHandle, _: u64) -> Result<Returned, ClerkError> {
-        Err(ClerkError::Manager(ManagerStatus::NotSupported))
+    fn return_capability(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        version: u64,
+    ) -> Result<Returned, ClerkError> {
+        self.returned(caller, file, version)
     }
 
     fn space(&self, _caller: &Caller) -> Result<SpaceInformation, ClerkError> {

@@ -14,6 +14,7 @@ mod pending_model;
 mod read_ahead;
 mod scans;
 mod sessions;
+mod stores;
 mod times;
 mod write_behind;
 mod xattrs;

@@ -1,0 +1,81 @@
+//! The fake file manager where the volume has callbacks: it promises nothing, and says who stores a file by the file's version, as the
+//! real one does.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::FakeCell;
+use super::drive::now;
+use crate::ClerkError;
+use crate::backend::Names;
+use crate::wire::{Caller, Cut, FileHandle, Readable, Returned, Writable};
+
+impl FakeCell {
+    /// The volume has callbacks for the clerks that are made from now on.
+    pub fn set_callbacks(&self) {
+        self.has_callbacks.store(true, Ordering::Relaxed);
+    }
+
+    /// The store of a file is over, though nobody has returned it, and somebody else has stored this since.
+    pub fn stored_by_another(&self, handle: FileHandle, bytes: &[u8]) {
+        let mut versions = self.versions();
+        let version = versions.entry(handle).or_default();
+        *version = version.next_multiple_of(2) + 2;
+        self.drive_of(handle).replace(handle.object, bytes);
+    }
+
+    fn versions(&self) -> MutexGuard<'_, HashMap<FileHandle, u64>> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn readable(
+        &self,
+        caller: &Caller,
+        handle: FileHandle,
+    ) -> Result<Readable, ClerkError> {
+        let file = self.getattr(caller, handle)?;
+        let version = *self.versions().entry(handle).or_default();
+        Ok(Readable { file, version, promised: false })
+    }
+
+    pub(super) fn writable(
+        &self,
+        caller: &Caller,
+        handle: FileHandle,
+        (end, cut): (u64, Option<Cut>),
+    ) -> Result<Writable, ClerkError> {
+        self.reach_manager()?;
+        let mut versions = self.versions();
+        let version = versions.entry(handle).or_default();
+        if version.is_multiple_of(2) {
+            if let Some(cut) = cut.filter(|cut| cut.version == *version) {
+                let drive = self.drive_of(handle);
+                drive.set(handle.object, Some(cut.length), None, now());
+            }
+            *version += 1;
+        }
+        let version = *version;
+        drop(versions);
+        let file = self.getattr(caller, handle)?;
+        Ok(Writable { file, version, end, time: 10_000_000_000, alone: false })
+    }
+
+    pub(super) fn returned(
+        &self,
+        caller: &Caller,
+        handle: FileHandle,
+        version: u64,
+    ) -> Result<Returned, ClerkError> {
+        self.reach_manager()?;
+        let mut versions = self.versions();
+        let present = versions.entry(handle).or_default();
+        if *present == version {
+            *present += 1;
+        }
+        let version = *present;
+        drop(versions);
+        let file = self.getattr(caller, handle)?;
+        Ok(Returned { file, version, promised: false })
+    }
+}
