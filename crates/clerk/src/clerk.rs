@@ -194,6 +194,19 @@ impl Clerk {
         Ok(Entry { belief, ..self.with_own_writes(entry) })
     }
 
+    /// By what whoever looks for a name may believe that it is not there, where that was told to this caller.
+    pub fn believes_absent(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Option<Belief> {
+        match self.core.known.find(caller, dir, name, Duration::ZERO)? {
+            (None, belief) => self.told_to_all(dir, belief),
+            (Some(_), _) => None,
+        }
+    }
+
     /// The file of that name, where that can be told without asking about the name.
     fn find_leased(
         &self,

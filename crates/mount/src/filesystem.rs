@@ -263,11 +263,13 @@ impl Filesystem for VolumeFilesystem {
         let (forest, from) = (Arc::clone(&self.forest), Arc::clone(&branch));
         self.on_names(context, &branch, move |tree| {
             match tree.with_groups(who, |who| tree.lookup(who, parent, &name)) {
-                Ok(Some(Found::File(told))) => answer_entry(tree, reply, Ok(told)),
-                Ok(Some(Found::MountPoint(point))) => {
+                Ok(Found::File(told)) => answer_entry(tree, reply, Ok(told)),
+                Ok(Found::MountPoint(point)) => {
                     answer_mount_point(&forest, (&from, who), (parent, &name, &point), reply);
                 }
-                Ok(None) => reply.send(Ok(Entry::default())),
+                Ok(Found::Nothing(absent)) => {
+                    tree.tell_absent(absent, |entry| reply.send(Ok(entry)));
+                }
                 Err(error) => reply.error(error),
             }
         });

@@ -258,6 +258,8 @@ impl Forest {
         if let Some(notifier) = notifier {
             // Requests come already: a tree that is made now gets it by whoever makes it, or here.
             let _ = self.notifier.set(notifier.clone());
+            // Where another process has served the mount before: nobody could tell of what has changed since. Old kernels believe names for a moment only.
+            let _ = notifier.increment_epoch();
             for branch in self.all() {
                 let _ = branch.tree.notifier.set(notifier.clone());
             }

@@ -1,12 +1,13 @@
 //! Names that the kernel believes, and how it stops.
 //!
 //! The kernel may believe a name for a moment where the clerk has a lease on its directory, and not at all
-//! where it has none: then it asks for each name, each time. That there is no such name it never believes; the
-//! clerk knows, where there is a lease.
+//! where it has none: then it asks for each name, each time. That there is no such name it believes by the same.
 //!
-//! When a lease ends, the kernel is told to look at what it was told lately anew. It takes the directory's lock
+//! When a lease ends, the kernel is told to look at all names anew (from Linux 6.16 on), for which nobody waits. Kernels before that
+//! are told so of each name that they were told of lately. They take the directory's lock
 //! for that, which a program may have that waits for the file manager, which waits for us. So nobody waits
-//! longer than what was told is believed: then it is believed no more in any case.
+//! longer than what was told is believed: then it is believed no more in any case. And they are never told to believe that there is no such name:
+//! the clerk knows, where there is a lease.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +19,7 @@ use nasd_clerk::{Belief, FileAttributes, FileHandle, NameWatcher};
 use nasd_fuse::{Attributes, Entry};
 
 use crate::attributes::to_kernel;
-use crate::tree::{MountPoint, Tree};
+use crate::tree::{Absent, MountPoint, Tree};
 
 /// How long the kernel may believe what a name leads to.
 pub(crate) const NAME_TTL: Duration = Duration::from_millis(300);
@@ -108,6 +109,16 @@ impl Tree {
     pub(crate) fn tell_name(&self, told: &Told, tell: impl FnOnce(Entry)) {
         let _passing = self.gate.pass();
         tell(told.entry(self));
+    }
+
+    /// Tells the kernel that there is no such name: an entry without a node.
+    pub(crate) fn tell_absent(&self, absent: Absent, tell: impl FnOnce(Entry)) {
+        let _passing = self.gate.pass();
+        let name_valid = match self.has_epochs() {
+            true => self.name_valid(absent.noted, absent.belief.as_ref()),
+            false => Duration::ZERO,
+        };
+        tell(Entry { name_valid, ..Entry::default() });
     }
 
     /// Tells the kernel of many files at once: `tell` is given what makes entries of them.
@@ -201,7 +212,7 @@ impl NameWatcher for Forgetting {
             return;
         };
         tree.gate.settle();
-        if tree.clerk.has_callbacks() && tree.has_epochs() {
+        if tree.has_epochs() {
             let told = tree.notifier.get().map(nasd_fuse::Notifier::increment_epoch);
             if let Some(Err(error)) = told {
                 tracing::warn!(%error, "the kernel keeps old names");

@@ -70,6 +70,16 @@ pub(crate) enum Found {
     File(Told),
     /// The root of another volume.
     MountPoint(MountPoint),
+    /// There is no such name.
+    Nothing(Absent),
+}
+
+/// A name that is not there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Absent {
+    /// By what that may be believed, if it may be, and since when.
+    pub(crate) belief: Option<Belief>,
+    pub(crate) noted: Instant,
 }
 
 /// A name at which another volume is seen.
@@ -274,28 +284,24 @@ impl Tree {
     }
 
     /// The file of that name; `None` if there is none.
-    pub(crate) fn lookup(
-        &self,
-        who: Who,
-        parent: u64,
-        name: &OsStr,
-    ) -> Result<Option<Found>, Errno> {
+    pub(crate) fn lookup(&self, who: Who, parent: u64, name: &OsStr) -> Result<Found, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         match self.clerk.lookup(&caller, dir, &name) {
             Ok(Entry { handle, attributes, belief, .. })
                 if attributes.file_type == FileType::MountPoint =>
             {
-                Ok(Some(Found::MountPoint(MountPoint { handle, belief, noted: Instant::now() })))
+                Ok(Found::MountPoint(MountPoint { handle, belief, noted: Instant::now() }))
             }
             Ok(entry) => {
                 if entry.attributes.file_type != FileType::Directory {
                     self.lookers.looks(parent);
                 }
-                self.enter(&caller, parent, &name, &entry).map(|told| Some(Found::File(told)))
+                self.enter(&caller, parent, &name, &entry).map(Found::File)
             }
             Err(ClerkError::Manager(ManagerStatus::NotFound)) => {
                 self.inodes.forget_name(parent, name.as_bytes());
-                Ok(None)
+                let belief = self.clerk.believes_absent(&caller, dir, &name);
+                Ok(Found::Nothing(Absent { belief, noted: Instant::now() }))
             }
             Err(error) => Err(errno(&error)),
         }
