@@ -260,6 +260,62 @@ fn what_a_mount_has_of_short_files_its_kernel_need_not_ask_for() {
     }
 }
 
+/// Whether kernels can be told that all names are old (Linux 6.16).
+fn has_epochs() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(16))
+}
+
+#[test]
+fn a_name_that_is_not_there_is_not_asked_for_and_is_there_once_another_mount_has_made_it() {
+    let cell = cell();
+    let socket = cell.directory.path().join("metrics");
+    let one = mounted_with(&cell, "one", &format!("metrics={}", socket.display()));
+    let two = mounted(&cell, "two");
+    let makes: [(&str, fn(&Path, &Path)); 5] = [
+        ("file", |at, _| fs::write(at, "made").unwrap()),
+        ("directory", |at, _| fs::create_dir(at).unwrap()),
+        ("moved", |at, other| fs::rename(other, at).unwrap()),
+        ("linked", |at, other| fs::hard_link(other, at).unwrap()),
+        ("symbolic", |at, _| std::os::unix::fs::symlink("elsewhere", at).unwrap()),
+    ];
+    let is_there = |at: &Path| fs::symlink_metadata(at).is_ok();
+    for round in 0..8 {
+        let inside = format!("inside-{round}");
+        fs::create_dir(one.join(&inside)).unwrap();
+        for (name, make) in makes {
+            let (here, there) = (one.join(&inside).join(name), two.join(&inside).join(name));
+            let other = two.join(&format!("other-{round}-{name}"));
+            fs::write(&other, "other").unwrap();
+            let looks = || (0..50).filter(|_| is_there(&here)).count();
+            assert_eq!(looks(), 0);
+            let before = requests(&socket, "lookup");
+            assert_eq!(looks(), 0);
+            let asked = requests(&socket, "lookup") - before;
+            assert!(asked < 25 || !has_epochs(), "{asked} of 50 in round {round}");
+            // Also by who looks all the time while it is made.
+            let is_made = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let looking = scope.spawn(|| {
+                    while !is_made.load(Ordering::Acquire) {
+                        is_there(&here);
+                    }
+                    assert!(is_there(&here), "{name} in round {round}");
+                });
+                make(&there, &other);
+                is_made.store(true, Ordering::Release);
+                looking.join().unwrap();
+            });
+            assert!(is_there(&here));
+        }
+        fs::remove_file(two.join(&inside).join("file")).unwrap();
+        assert!(!is_there(&one.join(&inside).join("file")));
+        fs::write(one.join(&inside).join("file"), "again").unwrap();
+        assert!(is_there(&two.join(&inside).join("file")));
+    }
+}
+
 #[test]
 fn a_time_of_access_is_seen_soon_and_at_once_where_that_is_wanted() {
     let cell = cell();
