@@ -11,7 +11,12 @@ const SECTOR_BYTES: u64 = 512;
 
 /// The kernel's word for an error of the clerk.
 pub(crate) fn errno(error: &ClerkError) -> Errno {
-    Errno::from_raw(error.errno())
+    let told = Errno::from_raw(error.errno());
+    if told == Errno::EIO {
+        // Programs say no more than "input/output error".
+        tracing::warn!(%error, "a program is told of an input/output error");
+    }
+    told
 }
 
 /// The kernel's word for a kind of file.
