@@ -12,7 +12,7 @@ use nasd_types::limits::MAX_SYMLINK_BYTES;
 use crate::ClerkError;
 use crate::backend::{Cell, Names};
 use crate::background;
-use crate::callbacks::Listings;
+use crate::callbacks::{Asked, Listings};
 use crate::core::Core;
 use crate::file::FileState;
 use crate::grants::Slot;
@@ -541,6 +541,7 @@ impl Clerk {
         dir: FileHandle,
         name: &Name,
     ) -> Result<Entry, ClerkError> {
+        self.core.end_given(file)?;
         self.make(caller, dir, name, |names| names.link(caller, file, dir, name))
     }
 
@@ -553,7 +554,7 @@ impl Clerk {
     ) -> Result<Entry, ClerkError> {
         let asking = self.core.known.changing(dir);
         let (asked, promises) = (Instant::now(), self.core.promises());
-        let ends = promises.map_or(0, |promises| promises.ends());
+        let since = Asked::now(promises.map(AsRef::as_ref));
         let made = self.ask(ask);
         let now = made.as_ref().ok().map(|file| Some(file.handle));
         self.core.known.changed(&asking, &[(name, now)]);
@@ -564,11 +565,12 @@ impl Clerk {
         if let (Some(promises), Some(version)) = (promises, made.promised) {
             let attributes = &made.reply.attributes;
             self.core.lists.made(made.reply.handle, attributes.revision, caller.uid);
-            promises.made(ends, made.reply.handle, (version, &made.reply.attributes));
+            promises.made(since.ends(), made.reply.handle, (version, &made.reply.attributes));
         }
         if let (Some(_), Some(begun)) = (promises, made.begun) {
             self.core.lists.made(made.reply.handle, made.reply.attributes.revision, caller.uid);
-            self.core.file(made.reply.handle).give(&self.core, caller, &made.reply, begun);
+            let file = self.core.file(made.reply.handle);
+            file.give(&self.core, caller, (&made.reply, since), begun);
         }
         let entry = Entry { asked, ..self.learn(caller, &made.reply, Instant::now()) };
         let belief = self.told_to_all(dir, asking.belief());
@@ -664,6 +666,8 @@ impl Clerk {
         flags: RenameFlags,
         open: Option<FileHandle>,
     ) -> Result<(), ClerkError> {
+        self.end_given_at(from.0, from.1)?;
+        self.end_given_at(to.0, to.1)?;
         let known = &self.core.known;
         let source = known.leads_to(from.0, from.1).filter(|_| !flags.is_exchange());
         let asking = known.changing(from.0);
@@ -688,12 +692,22 @@ impl Clerk {
         }
     }
 
+    /// What a name leads to is about to lose it, or to get another one.
+    fn end_given_at(&self, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+        match self.core.known.last_known(dir, name) {
+            Some(Some(file)) => self.core.end_given(file),
+            Some(None) => Ok(()),
+            None => self.core.end_all_given(),
+        }
+    }
+
     fn change_name(
         &self,
         dir: FileHandle,
         name: &Name,
         ask: impl FnMut(&dyn Names) -> Result<Changed<()>, ClerkError>,
     ) -> Result<(), ClerkError> {
+        self.end_given_at(dir, name)?;
         let asking = self.core.known.changing(dir);
         let outcome = self.ask(ask);
         self.names_changed(&asking, &[(name, outcome.is_ok().then_some(None))]);
@@ -1092,6 +1106,10 @@ impl Clerk {
             tracing::error!("the background thread of the clerk failed");
         }
         self.core.close_pools();
+        // Whoever has a part of this clerk yet ends with the process, and does not wait for what is to be kept.
+        if let Some(cache) = self.core.promises().and_then(|promises| promises.cache()) {
+            cache.settle();
+        }
     }
 }
 

@@ -471,7 +471,21 @@ impl KnownNames {
 
     /// What a name was found to lead to, if it is known, however long ago.
     pub(crate) fn leads_to(&self, directory: FileHandle, name: &Name) -> Option<FileHandle> {
-        self.lock().directories.get(&directory)?.names.get(name)?.0
+        self.last_known(directory, name).flatten()
+    }
+
+    /// The same; inside, `None` stands for a name that is not there.
+    pub(crate) fn last_known(
+        &self,
+        directory: FileHandle,
+        name: &Name,
+    ) -> Option<Option<FileHandle>> {
+        let state = self.lock();
+        let known = state.directories.get(&directory)?;
+        match known.names.get(name) {
+            Some((found, _)) => Some(*found),
+            None => known.is_absent(name, &state.hasher).then_some(None),
+        }
     }
 }
 

@@ -90,6 +90,8 @@ impl Clerk {
         if !attributes.extended.has(kind) {
             return none();
         }
+        // Where a list decides, not everybody may.
+        let is_public = is_public && !attributes.extended.has(Extended::AFS_ACL);
         let revision = attributes.revision;
         if let Some(known) = self.xattrs.get(handle, name, revision).filter(|_| is_public) {
             return known.map_or_else(none, Ok);
@@ -119,7 +121,7 @@ impl Clerk {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<FileAttributes, ClerkError> {
-        self.before_rule(handle, name)?;
+        self.core.end_given(handle)?;
         self.change_extended(caller, |names| names.setxattr(caller, handle, name, value, flags))
     }
 
@@ -153,16 +155,8 @@ impl Clerk {
         handle: FileHandle,
         name: &Name,
     ) -> Result<FileAttributes, ClerkError> {
-        self.before_rule(handle, name)?;
+        self.core.end_given(handle)?;
         self.change_extended(caller, |names| names.removexattr(caller, handle, name))
-    }
-
-    /// What says who may do what with a file is a store of the file manager's, which waits for others.
-    fn before_rule(&self, handle: FileHandle, name: &Name) -> Result<(), ClerkError> {
-        match name.as_bytes().starts_with(b"system.") {
-            true => self.core.end_given(handle),
-            false => Ok(()),
-        }
     }
 
     fn change_extended(

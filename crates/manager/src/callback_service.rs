@@ -18,7 +18,7 @@ use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::caller::Caller;
 use crate::namespace::{
-    Beginning, Look, NamedFile, Namespace, Outcome, Room, Storing, TendingLists,
+    BEGUN_VERSION, Beginning, Look, NamedFile, Namespace, Outcome, Room, Storing, TendingLists,
 };
 use crate::objects::ObjectError;
 use crate::session_service::status;
@@ -182,7 +182,9 @@ impl CallbacksOf<'_> {
     /// The capability to store a file that the caller's client has made, if it may do that since then. Where that can't be given the store ends.
     pub(crate) fn begun(&self, file: FileHandle) -> Option<(File, Begun)> {
         let client = self.caller.session;
-        let version = self.hub.with(|all, _| all.store_alone(client, file))?;
+        let version = self.hub.with(|all, _| all.store_alone(client, file));
+        // A late request may come upon a store that began after that one.
+        let version = version.filter(|version| *version == BEGUN_VERSION)?;
         let (end, lifetime_ns) = (MAX_OBJECT_BYTES, nanoseconds(STORE_LIFETIME));
         match self.names.look_to_store(self.caller, file, &Storing { version, end, lifetime_ns }) {
             Ok(Look::Now(told)) => {
@@ -482,11 +484,12 @@ pub(crate) fn tend_lists(hub: &Arc<SessionHub>, volumes: &Volumes) {
 fn give_lists(hub: &SessionHub, tending: &TendingLists) {
     let names = tending.names();
     for directory in names.left_governing() {
-        // Before the door, so that whoever holds the volume knows that somebody is inside.
-        let _inside = names.door().enter();
+        let inside = names.door().enter();
         let caller = Caller::default();
         let all = CallbacksOf { hub, names, caller: &caller, member: "" };
-        if let Err(status) = all.govern(directory) {
+        let given = all.govern(directory);
+        drop(inside);
+        if let Err(status) = given {
             tracing::debug!(?directory, %status, "files have no list of their directory yet");
             thread::sleep(LISTS_PAUSE);
         }

@@ -11,6 +11,7 @@
 //! Each step ends in a bounded time, and what is held lets go by itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::manager::{
@@ -29,6 +30,10 @@ const PATIENCE: Duration = STORE_TIME.saturating_add(Duration::from_secs(2));
 
 /// For how long a volume is held at most.
 const MOST: Duration = Duration::from_secs(60);
+
+/// How long files are waited for that are to get the list of their directory, and how often they are looked at.
+const LISTS_MOST: Duration = Duration::from_secs(2);
+const LISTS_LOOK: Duration = Duration::from_millis(20);
 
 /// For how long it goes on to be held when a part of it is elsewhere: who has copied it lets it go at once.
 const MOVE_MOST: Duration = Duration::from_secs(10);
@@ -129,6 +134,11 @@ fn stand_still(hub: &SessionHub, volume: &Volume, names: &Namespace, ticket: u64
     if names.has_callbacks() {
         hub.with(|all, now| all.hold(ticket, names.parts(), now + 2 * PATIENCE));
         be_quiet(hub, names, ticket)?;
+        // Nobody stores now, so that this does not take long.
+        let deadline = Instant::now() + LISTS_MOST;
+        while names.gives_lists() && Instant::now() < deadline {
+            thread::sleep(LISTS_LOOK);
+        }
     }
     if !names.door().hold(ticket, Instant::now() + 2 * PATIENCE) {
         return Err(ManagerStatus::Busy);

@@ -97,7 +97,10 @@ fn new_mode(new: &NewName<'_>) -> NewMode {
 fn answer_entry(tree: &Tree, reply: Reply<Entry>, told: Result<Told, Errno>) {
     match told {
         Ok(told) => tree.tell_name(&told, |entry| reply.send(Ok(entry))),
-        Err(error) => reply.error(error),
+        Err(error) => {
+            tree.doubt_names(error);
+            reply.error(error);
+        }
     }
 }
 
@@ -107,7 +110,10 @@ fn answer_created(tree: &Tree, reply: Reply<Created>, made: Result<(Told, Opened
         Ok((told, opened)) => {
             tree.tell_name(&told, |entry| reply.send(Ok(Created { entry, opened })));
         }
-        Err(error) => reply.error(error),
+        Err(error) => {
+            tree.doubt_names(error);
+            reply.error(error);
+        }
     }
 }
 
@@ -252,7 +258,11 @@ impl VolumeFilesystem {
     ) {
         let (who, branch) = (who(context), branch_of!(self, node, reply));
         self.on_names(context, &branch, move |tree| {
-            reply.send(tree.with_groups(who, |who| job(tree, who)).map(|()| Done));
+            let done = tree.with_groups(who, |who| job(tree, who));
+            if let Err(error) = done {
+                tree.doubt_names(error);
+            }
+            reply.send(done.map(|()| Done));
         });
     }
 }

@@ -478,7 +478,7 @@ impl Forest {
     /// Nothing is seen at a mount point: what is known of it is looked at anew by who walks over it next.
     fn forget_place(&self, place: &Arc<Place>) {
         let mut places = lock(&self.places);
-        // Both the table and this reference, and nobody who waits.
+        // Both the table and this reference, and nobody who waits: so nobody has the second lock who wants the first.
         if Arc::strong_count(place) <= 2 && lock(&place.branch).is_none() {
             places.by_key.remove(&place.key);
         }

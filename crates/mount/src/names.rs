@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nasd_clerk::{Belief, FileAttributes, FileHandle, NameWatcher};
-use nasd_fuse::{Attributes, Entry};
+use nasd_fuse::{Attributes, Entry, Errno};
 
 use crate::attributes::to_kernel;
 use crate::tree::{Absent, MountPoint, Tree};
@@ -119,6 +119,32 @@ impl Tree {
             false => Duration::ZERO,
         };
         tell(Entry { name_valid, ..Entry::default() });
+    }
+
+    /// A change of names has failed. Where it may have been made all the same the kernel believes none that it was told before, also not that there
+    /// is none: the change is this mount's own, so that the file manager tells nobody here.
+    pub(crate) fn doubt_names(&self, error: Errno) {
+        const NOT_DONE: [Errno; 13] = [
+            Errno::ENOENT,
+            Errno::EEXIST,
+            Errno::EACCES,
+            Errno::EPERM,
+            Errno::ENOTEMPTY,
+            Errno::ENOTDIR,
+            Errno::EISDIR,
+            Errno::EXDEV,
+            Errno::ENOSPC,
+            Errno::EROFS,
+            Errno::EINVAL,
+            Errno::ENAMETOOLONG,
+            Errno::ENODEV,
+        ];
+        if NOT_DONE.contains(&error) || !self.has_epochs() {
+            return;
+        }
+        if let Some(Err(error)) = self.notifier.get().map(nasd_fuse::Notifier::increment_epoch) {
+            tracing::warn!(%error, "the kernel keeps names that may be old");
+        }
     }
 
     /// Tells the kernel of many files at once: `tell` is given what makes entries of them.

@@ -8,7 +8,7 @@ mod support;
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -102,60 +102,6 @@ fn who_has_a_file_open_or_mapped_sees_what_others_store_in_it() {
 }
 
 /// Programs that write a file anew cut it when they open it: that is seen by others with what is written then.
-#[test]
-fn a_file_that_is_written_anew_is_never_seen_empty_by_others() {
-    let cell = cell();
-    let (one, two) = (mounted(&cell, "one"), mounted(&cell, "two"));
-    let is_whole = |text: &[u8]| text.len() > 2000 && text.iter().all(|byte| *byte == text[0]);
-    fs::write(one.join("file"), [b'z'; 9000]).unwrap();
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let ending = Ending(&is_over);
-            for round in 0..60usize {
-                let text = vec![b'a' + (round % 26) as u8; 9000 - round * 100];
-                let mut file = fs::File::create(one.join("file")).unwrap();
-                assert_eq!(file.metadata().unwrap().len(), 0);
-                assert_eq!(fs::read(one.join("file")).unwrap(), b"", "who writes sees it at once");
-                file.write_all(&text[..1000]).unwrap();
-                assert_eq!(fs::read(one.join("file")).unwrap(), text[..1000]);
-                file.write_all(&text[1000..]).unwrap();
-                drop(file);
-                assert_eq!(fs::read(two.join("file")).unwrap(), text);
-            }
-            drop(ending);
-        });
-        while !is_over.load(Ordering::Relaxed) {
-            let text = fs::read(two.join("file")).unwrap();
-            assert!(is_whole(&text), "{} bytes, {:?}", text.len(), text.first());
-        }
-    });
-    // What lies behind what was written is gone, and so is a file that is cut and nothing else.
-    let file = fs::File::create(one.join("file")).unwrap();
-    file.write_all_at(b"end", 5000).unwrap();
-    file.sync_all().unwrap();
-    assert_eq!(fs::read(two.join("file")).unwrap(), [&[0; 5000][..], b"end"].concat());
-    assert_eq!(fs::read(one.join("file")).unwrap(), [&[0; 5000][..], b"end"].concat());
-    file.set_len(0).unwrap();
-    let mut append = OpenOptions::new().append(true).open(one.join("file")).unwrap();
-    append.write_all(b"appended").unwrap();
-    drop((append, file));
-    assert_eq!(fs::read(two.join("file")).unwrap(), b"appended");
-    drop(fs::File::create(two.join("file")).unwrap());
-    assert_eq!(fs::metadata(one.join("file")).unwrap().len(), 0);
-    unmounted(&cell, one);
-    assert_eq!(fs::read(two.join("file")).unwrap(), b"");
-}
-
-/// Tells others when it ends, however it does.
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn what_was_read_is_there_after_a_restart_and_not_read_again() {
     const FILES: u64 = 40;
@@ -260,6 +206,30 @@ fn what_a_mount_has_of_short_files_its_kernel_need_not_ask_for() {
     }
 }
 
+#[test]
+fn who_has_just_made_a_file_sees_what_becomes_of_its_names() {
+    let cell = cell();
+    let (one, two) = (mounted(&cell, "one"), mounted(&cell, "two"));
+    let links = |file: &fs::File| file.metadata().unwrap().nlink();
+    for round in 0..20 {
+        let path = |at: &Mounted, name: &str| at.join(&format!("{name}-{round}"));
+        // By oneself, as programs do that lock by the number of links; and by another mount.
+        for by in [&one, &two] {
+            let mut file = fs::File::create_new(path(&one, "file")).unwrap();
+            assert_eq!(links(&file), 1);
+            fs::hard_link(path(by, "file"), path(by, "link")).unwrap();
+            assert_eq!(links(&file), 2, "round {round}");
+            fs::remove_file(path(by, "file")).unwrap();
+            assert_eq!(links(&file), 1);
+            fs::rename(path(by, "link"), path(by, "moved")).unwrap();
+            file.write_all(b"text").unwrap();
+            drop(file);
+            assert_eq!(fs::read(path(&two, "moved")).unwrap(), b"text");
+            fs::remove_file(path(by, "moved")).unwrap();
+        }
+    }
+}
+
 /// Whether kernels can be told that all names are old (Linux 6.16).
 fn has_epochs() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -273,7 +243,8 @@ fn a_name_that_is_not_there_is_not_asked_for_and_is_there_once_another_mount_has
     let socket = cell.directory.path().join("metrics");
     let one = mounted_with(&cell, "one", &format!("metrics={}", socket.display()));
     let two = mounted(&cell, "two");
-    let makes: [(&str, fn(&Path, &Path)); 5] = [
+    type Make = fn(&Path, &Path);
+    let makes: [(&str, Make); 5] = [
         ("file", |at, _| fs::write(at, "made").unwrap()),
         ("directory", |at, _| fs::create_dir(at).unwrap()),
         ("moved", |at, other| fs::rename(other, at).unwrap()),

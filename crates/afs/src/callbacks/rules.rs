@@ -245,10 +245,19 @@ impl FileRules {
             kept.add(client);
         }
         let mut ended = mem::replace(&mut self.holders, kept);
-        if let Some(Store { stage: Stage::Breaking { untold, .. }, .. }) = self.store.as_deref() {
-            for other in untold.iter().filter(|other| *other != client) {
-                ended.add(other);
+        match self.store.as_deref() {
+            Some(Store { stage: Stage::Breaking { untold, .. }, .. }) => {
+                for other in untold.iter().filter(|other| *other != client) {
+                    ended.add(other);
+                }
             }
+            // It has what it was told when its store began.
+            Some(Store { stage: Stage::Writing, writer: Some(writer), .. })
+                if *writer != client =>
+            {
+                ended.add(*writer);
+            }
+            _ => {}
         }
         ended
     }

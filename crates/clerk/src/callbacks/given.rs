@@ -29,7 +29,28 @@ pub(crate) struct Given {
     told: Writable,
     /// By which its caller reads the file meanwhile.
     grant: Arc<Grant>,
-    since: Instant,
+    asked: Asked,
+}
+
+/// When a file was asked for that has come with a capability, and how often what is promised had ended by then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    at: Instant,
+    ends: u64,
+    lapses: u64,
+}
+
+impl Asked {
+    /// A file is about to be asked for.
+    pub(crate) fn now(promises: Option<&Promises>) -> Asked {
+        let (ends, lapses) = promises.map_or((0, 0), |all| (all.ends(), all.lapses()));
+        Asked { at: Instant::now(), ends, lapses }
+    }
+
+    /// How often what is promised had ended.
+    pub(crate) const fn ends(&self) -> u64 {
+        self.ends
+    }
 }
 
 impl Given {
@@ -38,9 +59,15 @@ impl Given {
         self.grant.caller == *caller
     }
 
-    /// Whether nobody else can have changed the file: not where this client was away meanwhile.
+    /// Whether nobody else can have stored the file: not where this client was away meanwhile.
+    pub(super) fn is_usable(&self, promises: &Promises) -> bool {
+        let is_soon = self.asked.at.elapsed() < ALONE && !promises.good_for().is_zero();
+        is_soon && self.asked.lapses == promises.lapses()
+    }
+
+    /// Whether nobody else can have changed its attributes or names either.
     fn is_good(&self, promises: &Promises) -> bool {
-        self.since.elapsed() < ALONE && !promises.good_for().is_zero()
+        self.is_usable(promises) && self.asked.ends == promises.ends()
     }
 }
 
@@ -74,6 +101,13 @@ impl Core {
             Some(file) => file.end_given(self),
             None => Ok(()),
         }
+    }
+
+    /// The same of all files: it is not known which of them are about to lose names.
+    pub(crate) fn end_all_given(self: &Arc<Self>) -> Result<(), ClerkError> {
+        let files: Vec<Arc<FileState>> =
+            self.dirty().given.iter().map(|given| Arc::clone(&given.file)).collect();
+        files.iter().try_for_each(|file| file.end_given(self))
     }
 
     /// By what the caller of a slot may use a file that he has made and may store yet.
@@ -116,7 +150,7 @@ impl FileState {
         self: &Arc<Self>,
         core: &Core,
         caller: &Arc<Caller>,
-        file: &File,
+        (file, asked): (&File, Asked),
         begun: Begun,
     ) {
         let Begun { version, end, time } = begun;
@@ -126,16 +160,16 @@ impl FileState {
         inner.note_size(file.attributes.size, answers);
         let issued = file.capability.clone();
         let grant = Grant::new(Arc::clone(caller), self.handle, issued, core.protection());
-        let (grant, since) = (Arc::new(grant), Instant::now());
-        inner.given = Some(Given { told, grant, since });
+        inner.given = Some(Given { told, grant: Arc::new(grant), asked });
         drop(inner);
         core.mark_given(GivenSince { file: Arc::clone(self), since: Instant::now() });
     }
 
     /// What was given with the file to this caller, to be used now.
-    pub(super) fn take_given(&self, caller: &Arc<Caller>) -> Option<Writable> {
-        let given = self.lock().given.take_if(|given| given.is_for(caller));
-        given.map(|given| given.told)
+    pub(super) fn take_given(&self, core: &Core, caller: &Arc<Caller>) -> Option<Writable> {
+        let promises = core.promises()?;
+        let is_for_him = |given: &mut Given| given.is_for(caller) && given.is_usable(promises);
+        self.lock().given.take_if(is_for_him).map(|given| given.told)
     }
 
     /// The capability is not used: it is to be returned as that of a store that is done. Whoever calls this has the turn to store. Whether there is
@@ -157,6 +191,11 @@ impl FileState {
         }
         let _turn = interrupt::lock(&self.store_turn)?;
         self.leave_given();
-        self.end_left(core)
+        let ended = self.end_left(core);
+        if ended == Err(ClerkError::Interrupted) {
+            // Others may wait for that.
+            self.return_left(core);
+        }
+        ended
     }
 }

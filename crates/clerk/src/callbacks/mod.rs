@@ -14,7 +14,7 @@ mod promises;
 mod storing;
 
 pub(crate) use directories::Listings;
-pub(crate) use given::{Given, GivenSince};
+pub(crate) use given::{Asked, Given, GivenSince};
 pub(crate) use lists::Lists;
 pub(crate) use neighbours::Appetite;
 pub(crate) use promises::Promises;

@@ -57,6 +57,8 @@ struct State {
     next_id: u64,
     /// How often anything has ended that was promised.
     ends: u64,
+    /// How often nothing was promised any more.
+    lapses: u64,
 }
 
 /// What is believed of all files.
@@ -100,6 +102,11 @@ impl Promises {
     /// How often anything has ended that was promised: for the answer to who makes a file.
     pub(crate) fn ends(&self) -> u64 {
         self.lock().ends
+    }
+
+    /// How often nothing was promised any more, as a session was over or the file manager started anew.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.lock().lapses
     }
 
     /// A file was made here, and a callback on it is held, unless that has ended since there had been so many ends.
@@ -249,6 +256,7 @@ impl Promises {
     pub(crate) fn lapsed(&self) {
         let mut state = self.lock();
         state.ends += 1;
+        state.lapses += 1;
         for held in state.files.values_mut() {
             held.copy.lapsed();
             held.end_if_broken();

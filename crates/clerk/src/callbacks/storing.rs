@@ -19,6 +19,7 @@ use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use super::Promises;
 use super::cached::Stored;
+use super::given::Given;
 use crate::ClerkError;
 use crate::backend::Grant;
 use crate::core::Core;
@@ -56,6 +57,7 @@ pub(crate) struct Store {
 pub(crate) struct Unfinished {
     version: Version,
     target: u64,
+    appends: u64,
     is_emptied: bool,
 }
 
@@ -166,7 +168,13 @@ impl FileState {
         } else if self.leave_given() {
             match until {
                 Until::Done => self.return_left(core),
-                Until::Returned => self.end_left(core)?,
+                Until::Returned => {
+                    let ended = self.end_left(core);
+                    if ended == Err(ClerkError::Interrupted) {
+                        self.return_left(core);
+                    }
+                    ended?;
+                }
             }
         }
         self.lock().errors.since(errors_before).map_or(Ok(()), Err)
@@ -222,7 +230,10 @@ impl FileState {
         caller: &Arc<Caller>,
         least_end: u64,
     ) -> Result<(), ClerkError> {
-        if self.lock().given.as_ref().is_some_and(|given| !given.is_for(caller)) {
+        let is_of_use = |given: &Given| {
+            core.promises().is_some_and(|all| given.is_for(caller) && given.is_usable(all))
+        };
+        if self.lock().given.as_ref().is_some_and(|given| !is_of_use(given)) {
             self.leave_given();
             self.end_left(core)?;
         }
@@ -266,8 +277,8 @@ impl FileState {
     ) -> Result<Store, ClerkError> {
         let (is_emptied, before) = {
             let mut inner = self.lock();
-            if let Some(Store { version, target, is_emptied, .. }) = inner.store.take() {
-                inner.unfinished = Some(Unfinished { version, target, is_emptied });
+            if let Some(Store { version, target, appends, is_emptied, .. }) = inner.store.take() {
+                inner.unfinished = Some(Unfinished { version, target, appends, is_emptied });
             }
             (inner.emptied.is_some(), inner.unfinished)
         };
@@ -278,8 +289,11 @@ impl FileState {
         if before.version == store.version {
             return Ok(Store { is_emptied: true, ..store });
         }
-        let is_cut_again =
-            store.attributes.size > 0 && self.lock().pending.has_before(before.target);
+        let is_left = {
+            let inner = self.lock();
+            inner.pending.has_before(before.target) || inner.appending.has_before(before.appends)
+        };
+        let is_cut_again = store.attributes.size > 0 && is_left;
         if is_cut_again { self.ask_to_store(core, caller, least_end, true) } else { Ok(store) }
     }
 
@@ -308,7 +322,7 @@ impl FileState {
             promises.writes(self.handle);
         }
         let least = least_end.max(known.max(end).saturating_add(appended));
-        let told = match self.take_given(caller) {
+        let told = match self.take_given(core, caller) {
             // Nothing is in the file, and it may be written to its end.
             Some(told) => Ok(told),
             None if is_emptied => self.ask_for_nothing_before(core, caller, least),
@@ -446,7 +460,7 @@ impl FileState {
     }
 
     /// Has another thread return a store that is done.
-    fn return_left(self: &Arc<Self>, core: &Arc<Core>) {
+    pub(super) fn return_left(self: &Arc<Self>, core: &Arc<Core>) {
         let (core, file) = (Arc::clone(core), Arc::clone(self));
         self.lane.senders.submit(move || {
             // Whoever has left it has the turn still. Nobody interrupts this thread.

@@ -40,7 +40,7 @@ const SOON: Duration = Duration::from_secs(1);
 const MARK: &[u8; 4] = b"NFSA";
 
 /// The version of objects that begin with a store.
-const BEGUN_VERSION: u64 = 1;
+pub(crate) const BEGUN_VERSION: u64 = 1;
 
 /// What becomes of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +176,9 @@ impl Namespace {
                 }
             }
         }
+        if worst == Some(ManagerStatus::NoSpace) && kind == Kind::Settled {
+            self.discard_begun();
+        }
         if worst == Some(ManagerStatus::NoSpace) && !self.doomed_is_empty() {
             self.remove_doomed()?;
             if let Some(drive) = order.first() {
@@ -187,6 +190,18 @@ impl Namespace {
                 self.take_ahead_on(*drive, kind, Wait::Patient)
             }
             (status, _) => Err(status.unwrap_or(ManagerStatus::Io)),
+        }
+    }
+
+    /// There is room for no more objects: those that nobody has stored yet are not needed as much as others.
+    fn discard_begun(&self) {
+        for drive in self.objects.drives() {
+            let begun = self.pool.on(drive, |supply| std::mem::take(&mut supply.begun.available));
+            let steps: Vec<Step> =
+                begun.iter().map(|new| Step::Remove { object: new.handle }).collect();
+            if !steps.is_empty() {
+                self.journal.enqueue(&steps);
+            }
         }
     }
 

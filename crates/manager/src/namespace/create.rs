@@ -283,7 +283,8 @@ impl Namespace {
                 if let Some(begun) = begun {
                     begun.has_not_begun(new.handle);
                 }
-                match wanted.target.is_empty() {
+                // Of one that has begun somebody may have set the version.
+                match wanted.target.is_empty() && begun.is_none() {
                     true => self.give_back(new),
                     false => {
                         self.journal.enqueue(&[Step::Remove { object: new.handle }]);
@@ -299,8 +300,10 @@ impl Namespace {
         &self,
         beginning: Option<&'a dyn Beginning>,
     ) -> Outcome<(NewObject, Option<&'a dyn Beginning>)> {
-        if let Some(beginning) = beginning {
-            let new = self.take_ahead(Kind::Begun)?;
+        // Where there is room for no more of them, there may be others yet.
+        if let Some(beginning) = beginning
+            && let Ok(new) = self.take_ahead(Kind::Begun)
+        {
             if beginning.may_begin(new.handle, new.attributes.access_control_version) {
                 return Ok((new, Some(beginning)));
             }

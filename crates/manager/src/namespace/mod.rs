@@ -73,6 +73,7 @@ use crate::placement::Placement;
 use crate::standstill::Standstill;
 use crate::volume::VolumeRecord;
 
+pub(crate) use ahead::BEGUN_VERSION;
 pub use callbacks::{Beginning, Look, Storing};
 pub use create::{Created, Node};
 pub(crate) use govern::{NamedFile, TendingLists};

@@ -322,6 +322,12 @@ impl Namespace {
         // Also what this one has done, which was not to be durable while there was no quota: a file that was cut must not be longer again.
         self.flush_all(drive, Wait::Brief)?;
         let objects = self.objects.objects_from(drive, ObjectId::FIRST_DYNAMIC, Wait::Brief)?;
+        // Nobody has ever been able to write what is no file yet.
+        let ahead = self.journal.ledger(|ledger| {
+            ledger.ahead.get(&drive).map(|ahead| ahead.objects.clone()).unwrap_or_default()
+        });
+        let objects: Vec<ObjectId> =
+            objects.into_iter().filter(|object| !ahead.contains(object)).collect();
         let mut bytes = 0_u64;
         for objects in objects.chunks(BATCH) {
             for (file, attributes) in self.regular_files(drive, objects)? {

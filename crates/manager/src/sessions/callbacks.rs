@@ -185,6 +185,7 @@ impl FileCallbacks {
     pub(super) fn has_not_begun(&mut self, file: FileHandle) {
         self.stores.remove(&file);
         self.stored.remove(&file);
+        self.work.retain(|work| work.file() != file);
         // Nobody knows of the object.
         drop(self.rules.removed(file));
     }

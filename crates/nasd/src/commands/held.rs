@@ -29,7 +29,7 @@ impl<'a> Held<'a> {
         let (name, since) = (Name::new(source)?, Instant::now());
         let held = administrator.hold_volume(&name, most).map_err(|error| match error {
             ClientError::Manager(ManagerStatus::Busy) => format!(
-                "{source} does not stand still: somebody is not done storing, or makes another copy; try again"
+                "{source} does not stand still: somebody is not done storing, files are still given a list (nasd acl), or another copy is made; try again"
             ),
             ClientError::Manager(ManagerStatus::Unavailable) => format!(
                 "{source} does not stand still: a drive is away; `nasd status` shows which"
