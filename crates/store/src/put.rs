@@ -58,7 +58,12 @@ impl Store {
         let claim = self.claims.take(name);
         match self.object(name) {
             Err(StoreError::NoSuchObject(_)) => {}
-            known => return known.map(drop),
+            known => {
+                // One that is removed is there until that is durable.
+                let is_removed = known?.read().removed;
+                self.partitions.get(name.partition)?;
+                return if is_removed { Err(StoreError::ObjectExists(name)) } else { Ok(()) };
+            }
         }
         // A family outlives the object whose number it bears.
         if self.metadata.family(name)?.is_some() {
@@ -92,7 +97,7 @@ impl Store {
             }
             match self.try_setattr(&object, &mut body, sizes, now, spare)? {
                 Ok(_) => {
-                    self.impress(&object, &mut body, image);
+                    self.impress(&object, &mut body, image, now);
                     return Ok(());
                 }
                 Err(lacking) => {
@@ -104,8 +109,9 @@ impl Store {
         Err(StoreError::NoSpace(NoSpace::Data))
     }
 
-    /// Sets what is no matter of room.
-    fn impress(&self, object: &Arc<Object>, body: &mut Body, image: &ObjectImage) {
+    /// Sets what is no matter of room. Appends count as remembered since now: the clock of where they are from may be ahead of this drive's, or behind
+    /// it, and one that is forgotten too early could be done twice.
+    fn impress(&self, object: &Arc<Object>, body: &mut Body, image: &ObjectImage, now: Timestamp) {
         let (record, told) = (&mut body.record, &image.attributes);
         record.access_control_version = told.access_control_version;
         record.nearby_object = told.nearby_object;
@@ -122,7 +128,7 @@ impl Store {
                 token: append.token,
                 offset: append.offset,
                 length: append.length,
-                time: append.time,
+                time: now,
             };
             self.remember_once(body, appended);
         }

@@ -161,7 +161,7 @@ impl Bringing<'_> {
     }
 }
 
-/// All that is told of the objects of a partition, with blocks in use left out.
+/// All that is told of the objects of a partition, with blocks in use and times of appends left out.
 fn images(store: &Store, partition: PartitionId) -> BTreeMap<ObjectId, ObjectImage> {
     let (mut found, mut at) = (BTreeMap::new(), Some(START));
     while let Some(from) = at {
@@ -170,6 +170,8 @@ fn images(store: &Store, partition: PartitionId) -> BTreeMap<ObjectId, ObjectIma
             let mut image = changed.image.unwrap();
             image.attributes.blocks_used = 0;
             image.appends.sort_by_key(|append| append.token.0);
+            // They are remembered since then by the clock of where they are.
+            image.appends.iter_mut().for_each(|append| append.time = Timestamp(0));
             found.insert(changed.object, image);
         }
         at = page.next;
@@ -386,6 +388,45 @@ fn image_of(size: u64) -> ObjectImage {
     let attributes = store.getattr(name(P1, 4)).unwrap();
     let attributes = Attributes { logical_size: size, blocks_allocated: 0, ..attributes };
     ObjectImage { attributes, appends: Vec::new() }
+}
+
+#[test]
+fn an_append_that_was_brought_and_is_forgotten_is_not_done_again() {
+    let (_, store) = memory_store(32 << 20, &small_cache(64));
+    let token = |number: u64| {
+        let mut token = [0; AppendToken::BYTES];
+        token[..8].copy_from_slice(&number.to_be_bytes());
+        AppendToken(token)
+    };
+    let log = name(P1, 100);
+    // The clock of where they are from is far behind.
+    let append = |number: u64| {
+        let token = token(number);
+        RememberedAppend { token, offset: number, length: 1, time: Timestamp(1) }
+    };
+    let image = ObjectImage { appends: (0..513).map(append).collect(), ..image_of(513) };
+    store.put_object(log, ObjectId(0), &image, Timestamp(1000)).unwrap();
+    let again = |number| {
+        let (since, within) = (Some(Timestamp(900)), ByteRange::ALL);
+        let append = Append { bytes: b"x", token: token(number), since, within };
+        store.append(log, &append, Timestamp(1001))
+    };
+    let refused = again(0);
+    assert!(matches!(refused, Err(StoreError::Forgotten)), "{refused:?}");
+    assert_eq!(again(512).unwrap().attributes.logical_size, 513);
+}
+
+#[test]
+fn what_is_removed_and_not_durably_is_no_place_for_another_object() {
+    let (_, store) = memory_store(32 << 20, &small_cache(64));
+    let known = create(&store, P1);
+    store.flush_all().unwrap();
+    store.remove(known).unwrap();
+    let refused = store.put_object(known, ObjectId(0), &image_of(9), Timestamp(5));
+    assert!(matches!(refused, Err(StoreError::ObjectExists(_))), "{refused:?}");
+    store.flush_all().unwrap();
+    store.put_object(known, ObjectId(0), &image_of(9), Timestamp(5)).unwrap();
+    assert_eq!(store.getattr(known).unwrap().logical_size, 9);
 }
 
 #[test]
