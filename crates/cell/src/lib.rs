@@ -62,7 +62,7 @@ pub use handed::{hand_over, write_client_directory};
 pub use invitation::{Guest, enrol, invite};
 pub use keeper::RingKeeper;
 pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file};
-pub use lock::{CellLock, KeyTurn};
+pub use lock::{CellLock, KeyTurn, VolumeTurn};
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;

@@ -94,6 +94,38 @@ impl KeyTurn {
     }
 }
 
+/// Held by a command that moves or removes a volume: of two at once, one would take away what the other one makes.
+#[derive(Debug)]
+pub struct VolumeTurn {
+    _file: File,
+}
+
+impl VolumeTurn {
+    /// Takes it, and does not wait where somebody has it. Whoever has it reads `cell.toml` anew.
+    ///
+    /// # Errors
+    /// `Volume` where there is no such volume, or somebody has it; `Io` where the lock can't be made.
+    pub fn take(cell: &Cell, volume: &str) -> Result<Self, CellError> {
+        if !cell.config.other_volumes.iter().any(|known| known.name == volume) {
+            let list = "`nasd volume list` shows those that there are";
+            return Err(CellError::Volume(format!("the cell has no volume `{volume}`: {list}")));
+        }
+        let directory = cell.directory().join("run");
+        std::fs::create_dir_all(&directory).map_err(CellError::io("create", &directory))?;
+        let path = directory.join(format!("volume-{volume}.lock"));
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(&path).map_err(CellError::io("open", &path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(VolumeTurn { _file: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(CellError::Volume(format!(
+                "another command moves or removes {volume}: try again when it is done"
+            ))),
+            Err(errno) => Err(CellError::io("lock", &path)(errno.into())),
+        }
+    }
+}
+
 fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.rewind().ok()?;
@@ -120,6 +152,23 @@ mod tests {
         drop(lock);
         assert!(CellLock::wait_released(&path, Duration::ZERO));
         CellLock::acquire(&path).unwrap();
+    }
+
+    #[test]
+    fn one_command_at_a_time_moves_or_removes_a_volume() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = crate::testing::cell(directory.path());
+        assert!(matches!(VolumeTurn::take(&cell, "a"), Err(CellError::Volume(_))));
+        for name in ["a", "b"] {
+            let personality = nasd_types::Personality::Nfs;
+            crate::begin_volume(&cell, name, personality, (0, 0), &[], &[]).unwrap();
+        }
+        let cell = Cell::open(directory.path()).unwrap();
+        let turn = VolumeTurn::take(&cell, "a").unwrap();
+        assert!(matches!(VolumeTurn::take(&cell, "a"), Err(CellError::Volume(_))));
+        VolumeTurn::take(&cell, "b").unwrap();
+        drop(turn);
+        VolumeTurn::take(&cell, "a").unwrap();
     }
 
     #[test]

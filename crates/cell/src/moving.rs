@@ -13,15 +13,17 @@ use nasd_protocol::manager::Name;
 use nasd_types::{DriveId, Location, PartitionId};
 
 /// Partitions that are made for a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveNumbers {
     /// What the part is to be, on the other drive.
     pub target: PartitionId,
-    /// What is copied from, on the drive that has the part, by turns.
-    pub copies: [PartitionId; 2],
+    /// What is copied from, on the drive that has the part, one after another: none is used again, as a drive takes a while to forget one
+    /// that is removed.
+    pub copies: Vec<PartitionId>,
 }
 
-/// Writes down partitions for a move of a part, as leftovers, of numbers that none of the `taken` has, nor any partition before.
+/// Writes down partitions for a move of a part, with so many copies of it at most, as leftovers, of numbers that none of the `taken` has, nor
+/// any partition before.
 ///
 /// # Errors
 /// `Volume` where the volume has no such part, or leftovers that were not removed; `Damaged` or `Io`.
@@ -30,22 +32,23 @@ pub fn begin_move(
     name: &str,
     part: Location,
     to: DriveId,
-    taken: &[PartitionId],
+    (copies, taken): (u32, &[PartitionId]),
 ) -> Result<MoveNumbers, CellError> {
     update_config(cell.directory(), |config| {
         let first = next_number(config, taken);
         let number = |more: u32| PartitionId(first.0.saturating_add(more));
-        let numbers = MoveNumbers { target: first, copies: [number(1), number(2)] };
-        config.last_partition = numbers.copies[1].0;
+        let copies = (1..=copies).map(number).collect();
+        let numbers = MoveNumbers { target: first, copies };
+        config.last_partition = numbers.copies.last().unwrap_or(&first).0;
         let volume = volume_mut(config, name)?;
         part_mut(volume, part)?;
         if !volume.leftovers.is_empty() {
             let text = format!("a part of {name} is being moved, or was and is not removed yet");
             return Err(CellError::Volume(text));
         }
-        let copies = numbers.copies.map(|partition| Location { partition, ..part });
+        let copies = numbers.copies.iter().map(|copy| Location { partition: *copy, ..part });
         let target = Location { drive: to, partition: numbers.target };
-        volume.leftovers = copies.into_iter().chain([target]).map(Leftover::new).collect();
+        volume.leftovers = copies.chain([target]).map(Leftover::new).collect();
         Ok(numbers)
     })
 }
@@ -140,7 +143,7 @@ mod tests {
     /// Moves the only part of `a` to this drive.
     fn moved(cell: &Cell, to: DriveId) -> Result<DriveConfig, CellError> {
         let part = config_of(cell).other_volumes[0].parts[0].clone();
-        let numbers = begin_move(cell, "a", part.location(), to, &[])?;
+        let numbers = begin_move(cell, "a", part.location(), to, (2, &[]))?;
         let target = Location { drive: to, partition: numbers.target };
         Keyring::update(&cell.keyring_path(), |ring| {
             ring.insert_partition(to, numbers.target, &PartitionKeys::generate()?);
@@ -206,7 +209,7 @@ mod tests {
         let [here, there] = [0, 1].map(|at| cell.config.drives[at].drive_id());
         let begun = begin_volume(&cell, "a", Personality::Afs, (0, 0), &[here], &[]).unwrap();
         let made = begun.parts[0].location();
-        let numbers = begin_move(&cell, "a", made, there, &[]).unwrap();
+        let numbers = begin_move(&cell, "a", made, there, (2, &[])).unwrap();
         let target = Location { drive: there, partition: numbers.target };
         Keyring::update(&cell.keyring_path(), |ring| {
             ring.insert_partition(there, numbers.target, &PartitionKeys::generate()?);
@@ -223,6 +226,27 @@ mod tests {
     }
 
     #[test]
+    fn each_copy_has_a_number_of_its_own_and_is_left_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell_of(directory.path(), 2);
+        let [here, there] = [0, 1].map(|at| cell.config.drives[at].drive_id());
+        let begun = begin_volume(&cell, "a", Personality::Afs, (0, 0), &[here], &[]).unwrap();
+        let made = begun.parts[0].location();
+        let taken = [PartitionId(30)];
+        let numbers = begin_move(&cell, "a", made, there, (12, &taken)).unwrap();
+        let mut all = numbers.copies.clone();
+        all.push(numbers.target);
+        all.sort();
+        all.dedup();
+        assert!(all.len() == 13 && all.iter().all(|number| *number > taken[0]));
+        assert_eq!(config_of(&cell).last_partition, all[12].0);
+        let left = config_of(&cell).other_volumes[0].leftovers.clone();
+        assert_eq!(left.len(), 13);
+        let at = |partition: &PartitionId| Location { drive: here, partition: *partition };
+        assert!(numbers.copies.iter().all(|copy| left.contains(&Leftover::new(at(copy)))));
+    }
+
+    #[test]
     fn nothing_is_moved_to_where_nothing_was_prepared() {
         let directory = tempfile::tempdir().unwrap();
         let cell = cell_of(directory.path(), 2);
@@ -232,8 +256,10 @@ mod tests {
         let target = Location { drive: there, partition: PartitionId(77) };
         let name = Name::new("a").unwrap();
         assert!(matches!(end_move(&cell, &name, here, target), Err(CellError::Volume(_))));
-        assert!(matches!(begin_move(&cell, "b", target, here, &[]), Err(CellError::Volume(_))));
-        assert!(matches!(begin_move(&cell, "a", target, here, &[]), Err(CellError::Volume(_))));
+        for volume in ["a", "b"] {
+            let begun = begin_move(&cell, volume, target, here, (2, &[]));
+            assert!(matches!(begun, Err(CellError::Volume(_))));
+        }
         assert_eq!(config_of(&cell).to_text().unwrap(), before);
     }
 }

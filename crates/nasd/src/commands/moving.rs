@@ -18,8 +18,8 @@ use crate::output::{note, say};
 use copying::{Copied, Copying};
 use nasd_cell::session::administrator;
 use nasd_cell::{
-    Cell, DriveConfig, MoveNumbers, PartitionKeys, VolumePart, begin_move, copied_volume,
-    doom_leftovers, forget_leftover,
+    Cell, DriveConfig, MoveNumbers, PartitionKeys, VolumePart, VolumeTurn, begin_move,
+    copied_volume, doom_leftovers, forget_leftover,
 };
 use nasd_client::{ClientError, ManagerClient};
 use nasd_protocol::drive::{NO_QUOTA, PartitionSummary};
@@ -41,8 +41,48 @@ const ROUNDS_MAX: u32 = 12;
 /// # Errors
 /// The command's own.
 pub fn move_parts(cell: &Cell, name: &str, from: u32, to: u32) -> Outcome {
-    let is_striped = |drive: &&DriveConfig| drive.stripe.is_some();
     let (from, to) = (drive_of(cell, from)?, drive_of(cell, to)?);
+    check_movable(cell, name, (from, to))?;
+    let _turn = VolumeTurn::take(cell, name)?;
+    let cell = &Cell::open(cell.directory())?;
+    // It has to know where the volume is by now, before what was left over where it was goes.
+    if !tell_manager(cell)? {
+        return Err("the cell does not run: `nasd up` starts it".into());
+    }
+    remove_leftovers(cell, name)?;
+    let volume = copied_volume(&cell.config, name)?;
+    let parts: Vec<_> =
+        volume.parts.iter().filter(|part| part.drive_id() == from.drive_id()).collect();
+    if parts.is_empty() {
+        return Err(format!("{name} has nothing on drive {}", from.index).into());
+    }
+    for part in parts {
+        let moving = Moving::new(cell, name, part, (from, to))?;
+        let moved = moving.run();
+        let (copied, held) = match moved {
+            Ok(told) => told,
+            Err(error) => return Err(moving.clear_up(error)),
+        };
+        if let Err(error) = remove_leftovers(&Cell::open(cell.directory())?, name) {
+            note!(
+                "nasd: something is left over, which `nasd volume move` or `remove` of {name} takes away: {error}"
+            );
+        }
+        say!(
+            "{name}: what was on drive {} is on drive {}: {} objects and {} were copied, and it was held still for {:.2} s",
+            from.index,
+            to.index,
+            copied.objects,
+            size(copied.bytes),
+            held.as_secs_f64()
+        );
+    }
+    Ok(())
+}
+
+/// Whether the volume can be moved from one of these drives to the other, as far as the cell knows.
+fn check_movable(cell: &Cell, name: &str, (from, to): (&DriveConfig, &DriveConfig)) -> Outcome {
+    let is_striped = |drive: &&DriveConfig| drive.stripe.is_some();
     if from.index == to.index {
         return Err(format!("drive {} is where it is", to.index).into());
     }
@@ -59,33 +99,6 @@ pub fn move_parts(cell: &Cell, name: &str, from: u32, to: u32) -> Outcome {
              are moved"
         )
         .into());
-    }
-    remove_leftovers(cell, name)?;
-    let volume = copied_volume(&cell.config, name)?;
-    let parts: Vec<_> =
-        volume.parts.iter().filter(|part| part.drive_id() == from.drive_id()).collect();
-    if parts.is_empty() {
-        return Err(format!("{name} has nothing on drive {}", from.index).into());
-    }
-    for part in parts {
-        let moving = Moving::new(cell, name, part, (from, to))?;
-        let moved = moving.run();
-        // Also after a failure: what is there by then is nobody's.
-        let removed = remove_leftovers(&Cell::open(cell.directory())?, name);
-        let (copied, held) = moved?;
-        if let Err(error) = removed {
-            note!(
-                "nasd: something is left over, which `nasd volume move` or `remove` of {name} takes away: {error}"
-            );
-        }
-        say!(
-            "{name}: what was on drive {} is on drive {}: {} objects and {} were copied, and it was held still for {:.2} s",
-            from.index,
-            to.index,
-            copied.objects,
-            size(copied.bytes),
-            held.as_secs_f64()
-        );
     }
     Ok(())
 }
@@ -105,7 +118,11 @@ fn drive_of(cell: &Cell, index: u32) -> Result<&DriveConfig, String> {
 /// If one can't be removed now.
 pub fn remove_leftovers(cell: &Cell, name: &str) -> Outcome {
     // One that the manager is just making a part of the volume is none of them, or does not become one any more.
-    for left in doom_leftovers(cell, name)? {
+    remove_doomed(cell, name, doom_leftovers(cell, name)?)
+}
+
+fn remove_doomed(cell: &Cell, name: &str, doomed: Vec<Location>) -> Outcome {
+    for left in doomed {
         remove_part(cell, left)?;
         forget_leftover(cell, name, left)?;
     }
@@ -135,9 +152,6 @@ impl<'a> Moving<'a> {
     ) -> Result<Self, Box<dyn Error>> {
         // One that does not run is found out before anything is made.
         let administrator = administrator(cell)?;
-        if !tell_manager(cell)? {
-            return Err("the cell does not run: `nasd up` starts it".into());
-        }
         let (source, target) = (drive_session(cell, from)?, drive_session(cell, to)?);
         let there = summaries(&source)?;
         let is_part = |summary: &&PartitionSummary| summary.partition == part.partition_id();
@@ -160,7 +174,7 @@ impl<'a> Moving<'a> {
             .into());
         }
         let to = to.drive_id();
-        let numbers = begin_move(cell, name, part.location(), to, &taken)?;
+        let numbers = begin_move(cell, name, part.location(), to, (ROUNDS_MAX, &taken))?;
         Ok(Moving { cell, name, administrator, part, summary, source, target, numbers })
     }
 
@@ -189,10 +203,9 @@ impl<'a> Moving<'a> {
     /// Copies what there is, while it changes: how much that was, and the copy after which it is to be compared.
     fn copy_in_use(&self) -> Result<(Copied, PartitionId), Box<dyn Error>> {
         let (mut all, mut base) = (Copied::default(), None);
-        let mut next = self.numbers.copies.iter().cycle();
-        for round in 1.. {
+        let last = self.numbers.copies.last();
+        for &copy in &self.numbers.copies {
             let begun = Instant::now();
-            let &copy = next.next().ok_or("there is no number for a copy")?;
             let source = &self.source;
             let made =
                 source.client.copy_partition(&source.authority, self.summary.partition, copy);
@@ -202,11 +215,11 @@ impl<'a> Moving<'a> {
                 let removed = source.client.remove_partition(&source.authority, old);
                 removed.map_err(source.failed(format!("remove partition {old}")))?;
             }
-            if begun.elapsed() <= SHORT_ROUND || round == ROUNDS_MAX {
+            if begun.elapsed() <= SHORT_ROUND || Some(&copy) == last {
                 return Ok((all, copy));
             }
         }
-        unreachable!("invariant: there is a last round")
+        Err("there is no number for a copy".into())
     }
 
     /// Copies the last of it, and has the part where it is then. Nothing changes in the volume meanwhile.
@@ -222,6 +235,28 @@ impl<'a> Moving<'a> {
         let moved = held.move_part(self.part.made().drive, to);
         moved.map_err(|error| self.not_moved(&error, to))?;
         Ok(copied)
+    }
+
+    /// After a failure: removes what was made, which is nobody's, unless the part is elsewhere by now. Answers what the user is told.
+    fn clear_up(&self, error: Box<dyn Error>) -> Box<dyn Error> {
+        let name = self.name;
+        // What is doomed does not become a part any more: so it is known after that whether it has.
+        let cleared = doom_leftovers(self.cell, name).map_err(Into::into).and_then(|doomed| {
+            let to = Location { drive: self.target.drive, partition: self.numbers.target };
+            let cell = Cell::open(self.cell.directory())?;
+            match cell.config.volume_of(to.drive, to.partition) {
+                // The manager may have failed before it knew.
+                Some(_) => Err("it may still be in use where it was".into()),
+                None => remove_doomed(&cell, name, doomed),
+            }
+        });
+        match cleared {
+            Ok(()) => error,
+            Err(left) => format!(
+                "{error}\nsomething is left over, which `nasd volume move` or `remove` of {name} takes away: {left}"
+            )
+            .into(),
+        }
     }
 
     /// Why the manager has not moved it, or that nobody knows.

@@ -18,7 +18,7 @@ use nasd_cell::session::{
     COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within, connect, for_command, manager,
 };
 use nasd_cell::{
-    Cell, CellLock, DriveConfig, Keyring, PartitionKeys, VolumeConfig, begin_volume,
+    Cell, CellLock, DriveConfig, Keyring, PartitionKeys, VolumeConfig, VolumeTurn, begin_volume,
     check_volume_name, forget_volume, set_finished, set_volume_quota, virtual_drive,
 };
 use nasd_protocol::drive::{NO_QUOTA, SetstripingArguments};
@@ -447,7 +447,9 @@ fn remove(cell: &Cell, name: &str, yes: bool, with_files: bool) -> Outcome {
         )
         .into());
     }
-    let volume = known(cell, name)?.clone();
+    let _turn = VolumeTurn::take(cell, name)?;
+    let cell = &Cell::open(cell.directory())?;
+    let volume = known(cell, name)?;
     if !volume.unfinished {
         let entries = entries(cell, name)?;
         if entries > 0 && !with_files {
@@ -458,7 +460,10 @@ fn remove(cell: &Cell, name: &str, yes: bool, with_files: bool) -> Outcome {
             .into());
         }
     }
-    agree(&plan(cell, &volume)?, yes)?;
+    agree(&plan(cell, volume)?, yes)?;
+    // What has changed while the user thought about it is removed as it is now.
+    let cell = &Cell::open(cell.directory())?;
+    let volume = known(cell, name)?;
     // From now on nobody serves it, and whatever happens, this command can be given again.
     set_finished(cell, name, false)?;
     tell_manager(cell)?;
