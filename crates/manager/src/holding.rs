@@ -3,7 +3,7 @@
 //! 1. What can be done before is: the journal is brought home, the drives write what they have in memory.
 //! 2. Where there are callbacks, no client begins to store, and those who store are waited for, or their time is over. Nothing else is
 //!    held up by that.
-//! 3. Nobody goes in any more who changes something; those who are inside are waited for. While files are still to get the list of their
+//! 3. Nobody goes in any more who changes something, for clients or by the manager's own accord; those who are inside are waited for. While files are still to get the list of their
 //!    directory, the volume is not held. Where there are no callbacks, clients have
 //!    capabilities to write: all working keys are changed twice, so that none of them is good, and nobody is given another one.
 //! 4. The rest of the journal is brought home, and made durable.
@@ -63,7 +63,11 @@ impl Holding {
         if names.door().is_held() {
             return Err(ManagerStatus::Busy);
         }
-        names.bring_most_home()?;
+        {
+            // Somebody else may hold it by now, who waits for this then.
+            let _inside = names.door().try_enter().ok_or(ManagerStatus::Busy)?;
+            names.bring_most_home()?;
+        }
         let most = Duration::from_nanos(asked.most_ns).min(MOST);
         let begun = Instant::now();
         let held = stand_still(hub, &volume, &names, ticket).and_then(|()| {

@@ -81,7 +81,13 @@ impl SessionService {
         }
         for names in self.volumes.open_ones() {
             let ours: Vec<FileHandle> = free.extract_if(.., |file| names.has(*file)).collect();
-            if let Err(status) = names.remove_orphans(&ours) {
+            // Calls about sessions do not wait for who holds a volume: its files go with the next look.
+            let inside = names.door().try_enter();
+            let removed = match &inside {
+                Some(_) => names.remove_orphans(&ours),
+                None => Err(ManagerStatus::Busy),
+            };
+            if let Err(status) = removed {
                 tracing::warn!(%status, "removed files stay for a while");
                 self.hub.with(|sessions, _| ours.iter().for_each(|file| sessions.keep_free(*file)));
             }

@@ -1,7 +1,7 @@
 //! A volume that stands still for a moment, so that all its parts can be copied as they are at one moment.
 //!
-//! Whoever may change something enters, and leaves when it is done. Whoever holds the volume lets nobody in, and waits until those who
-//! are inside have left. A hold ends when it is released, and by itself when its time is over: nobody waits for somebody who has died.
+//! Whoever may change something enters, and leaves when it is done; what the manager does by itself is left for later where it is not let in. Whoever
+//! holds the volume lets nobody in, and waits until those who are inside have left. A hold ends when it is released, and by itself when its time is over: nobody waits for somebody who has died.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -57,6 +57,16 @@ impl Standstill {
         }
         state.inside += 1;
         Inside(Arc::clone(self))
+    }
+
+    /// Goes in, unless somebody holds the volume: for what can be done later as well.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Inside> {
+        let mut state = self.state();
+        if state.holder(Instant::now()).is_some() {
+            return None;
+        }
+        state.inside += 1;
+        Some(Inside(Arc::clone(self)))
     }
 
     /// Lets nobody in any more until then, for whom `ticket` stands; `false` where somebody else holds the volume.
@@ -149,6 +159,20 @@ mod tests {
         tells.recv().unwrap();
         drop(entering.join().unwrap());
         assert!(!door.release(ticket) && !door.is_empty(ticket, far));
+    }
+
+    #[test]
+    fn who_can_come_later_does_not_wait_and_is_waited_for() {
+        let door = Arc::new(Standstill::default());
+        let (ticket, far) = (7, Instant::now() + Duration::from_secs(600));
+        let inside = door.try_enter();
+        assert!(inside.is_some() && door.hold(ticket, far));
+        assert!(door.try_enter().is_none() && !door.is_empty(ticket, Instant::now()));
+        drop(inside);
+        assert!(door.is_empty(ticket, far) && door.try_enter().is_none());
+        assert!(door.release(ticket) && door.try_enter().is_some());
+        // Where it was not let in it has left nothing behind.
+        assert!(door.hold(ticket, far) && door.is_empty(ticket, Instant::now()));
     }
 
     #[test]

@@ -17,8 +17,8 @@ use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper};
 use nasd_manager::{DriveConfig, RootOptions, TableError, VolumeConfig, VolumeTable};
 use nasd_protocol::drive::NO_QUOTA;
 use nasd_protocol::manager::{
-    AttachArguments, File, FileHandle, GetcapArguments, GetwcapArguments, ManagerStatus, Name,
-    ReturncapArguments, SetFileAttributes, XattrFlags,
+    AttachArguments, ClosedArguments, File, FileHandle, GetcapArguments, GetwcapArguments,
+    ManagerStatus, Name, ReturncapArguments, SetFileAttributes, XattrFlags,
 };
 use nasd_types::{DriveId, Location, PartitionId, Personality};
 
@@ -395,6 +395,56 @@ fn a_held_volume_stands_still_and_goes_on_by_itself() {
     let again = administrator.hold_volume(&name("plain"), MOMENT).unwrap();
     assert!(begun.elapsed() >= most - Duration::from_millis(100), "{:?}", begun.elapsed());
     administrator.release_volume(&name("plain"), again).unwrap();
+}
+
+/// How many objects a volume has on its drives.
+fn objects_of(client: &ManagerClient, volume: &str) -> u64 {
+    let parts = client.volume_parts(&Caller::ROOT, &name(volume)).unwrap().parts;
+    parts.iter().map(|part| part.objects).sum()
+}
+
+#[test]
+fn what_the_manager_does_by_itself_waits_until_a_held_volume_goes_on() {
+    for personality in [Personality::Nfs, Personality::Afs] {
+        let (cell, table) = cell(1);
+        let (client, administrator) = (cell.client("host:a"), cell.client(ADMINISTRATOR));
+        let work = VolumeConfig { personality, ..volume(&cell, "work", 2, NO_QUOTA, 1) };
+        table.set(vec![work]);
+        administrator.reload_volumes().unwrap();
+        let (caller, at) = (&Caller::ROOT, root(&client, "work").handle);
+        let opener = cell.client("host:b");
+        let number = opener.number();
+        let attach = AttachArguments { client: number, ..AttachArguments::default() };
+        opener.attach(caller, &attach).unwrap();
+        // More than were made ahead at first.
+        let made = |number: u32| {
+            let called = format!("file-{number}");
+            client.create(caller, at, called.as_bytes(), 0o644, true).unwrap().reply
+        };
+        let gone = made(0).handle;
+        (1..100).for_each(|number| drop(made(number)));
+        client.unlink(caller, at, b"file-0", None).unwrap();
+        let held = administrator.hold_volume(&name("work"), Duration::from_secs(20)).unwrap();
+        let before = objects_of(&client, "work");
+        // Nobody has it open any more.
+        opener.closed(caller, &ClosedArguments { client: number, files: vec![gone] }).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(objects_of(&client, "work"), before, "{personality}");
+        let by_drive = Authority::drive_key(SecretKey::new(DRIVE_KEY), cell.protection());
+        let is_there = || cell.drive(DriveId(1)).getattr(&by_drive, within(2, gone)).is_ok();
+        assert!(is_there(), "{personality}");
+        administrator.release_volume(&name("work"), held).unwrap();
+        let begun = Instant::now();
+        while is_there() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{personality}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The name of a file's object in a partition of that number.
+fn within(number: u32, file: FileHandle) -> nasd_types::ObjectName {
+    nasd_types::ObjectName { partition: PartitionId(number), object: file.object }
 }
 
 #[test]

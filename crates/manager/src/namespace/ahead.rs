@@ -229,7 +229,7 @@ impl Namespace {
         self.pool.on(drive, |supply| supply.stock(kind).available.push_front(new));
     }
 
-    /// Makes objects where few are left, and removes those that an earlier manager may have left.
+    /// Makes objects where few are left, and removes those that an earlier manager may have left; not while somebody holds the volume.
     pub fn make_ahead(&self) {
         if self.read_only {
             return;
@@ -237,12 +237,15 @@ impl Namespace {
         for drive in self.objects.drives() {
             // Reasons of failures were logged; who needs one tries again.
             for kind in Kind::ALL {
-                let _ = self.make_ahead_on((drive, kind), Wait::Brief, Stock::is_due);
+                let _ = self
+                    .unless_held(|| self.make_ahead_on((drive, kind), Wait::Brief, Stock::is_due));
             }
             if self.pool.on(drive, |supply| supply.is_uncertain) {
-                let making = self.pool.on(drive, |supply| Arc::clone(&supply.making));
-                let _one = making.lock().unwrap_or_else(PoisonError::into_inner);
-                let _ = self.find_unknown(drive, Wait::Brief);
+                let _ = self.unless_held(|| {
+                    let making = self.pool.on(drive, |supply| Arc::clone(&supply.making));
+                    let _one = making.lock().unwrap_or_else(PoisonError::into_inner);
+                    self.find_unknown(drive, Wait::Brief)
+                });
             }
         }
     }

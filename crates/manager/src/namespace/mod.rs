@@ -195,6 +195,16 @@ impl Namespace {
         &self.door
     }
 
+    /// Does what the manager does by itself, and can do later as well: not while somebody holds the volume. What is done in one go should be short,
+    /// as whoever wants to hold the volume waits for it.
+    ///
+    /// # Errors
+    /// `Busy` where somebody holds it.
+    fn unless_held<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        let _inside = self.door.try_enter().ok_or(ManagerStatus::Busy)?;
+        work()
+    }
+
     /// Brings home all that is in the journal, and makes all of the volume durable at its drives.
     ///
     /// # Errors

@@ -314,7 +314,8 @@ impl Namespace {
         }
     }
 
-    /// The bytes of all files of a drive, when nobody can extend them; nothing if it may still get something of another file manager.
+    /// The bytes of all files of a drive, when nobody can extend them; nothing if it may still get something of another file manager, or a file
+    /// would have to be changed while somebody holds the volume.
     fn count_files_of(&self, drive: DriveId) -> Result<Option<u64>, ObjectError> {
         if !self.is_fenced(drive) {
             return Ok(None);
@@ -333,6 +334,9 @@ impl Namespace {
             for (file, attributes) in self.regular_files(drive, objects)? {
                 let version = attributes.access_control_version;
                 let length = if is_store(version) {
+                    let Some(_inside) = self.door.try_enter() else {
+                        return Ok(None);
+                    };
                     // Of an earlier file manager, or of one without a quota. What was written stays.
                     self.advance(file, version.saturating_add(1), true)?
                 } else {
