@@ -1,6 +1,8 @@
 //! What is told of a file: its attributes as POSIX has them, and the caller's capability.
 
-use nasd_protocol::manager::{Extended, File, FileAttributes, FileHandle, FileType, ManagerStatus};
+use nasd_protocol::manager::{
+    Extended, File, FileAttributes, FileHandle, FileType, IssuedCapability, ManagerStatus,
+};
 use nasd_types::{Attributes, DriveId, Timestamp};
 
 use super::{Namespace, Outcome};
@@ -54,9 +56,9 @@ impl Namespace {
     ) -> Outcome<File> {
         let version = attributes.access_control_version;
         let rights = self.given_rights(permission::rights(record, caller), version);
-        let drive = self.drive_state(handle.drive);
-        let capability =
-            self.mint.issue(handle, version, rights, caller, drive).ok_or(ManagerStatus::Stale)?;
+        let capability = self.minted(handle.drive, |drive| {
+            self.mint.issue(handle, version, rights, caller, drive)
+        })?;
         let attributes = file_attributes(record, attributes, links);
         Ok(File { handle, attributes, capability })
     }
@@ -69,8 +71,23 @@ impl Namespace {
         Some(FileAttributes { size, ..file_attributes(&record, &attributes, links) })
     }
 
+    /// What is minted for a drive: where its part of the volume is moved meanwhile, once more, as key and place have to fit each other.
+    pub(super) fn minted(
+        &self,
+        drive: DriveId,
+        issue: impl Fn(DriveState) -> Option<IssuedCapability>,
+    ) -> Outcome<IssuedCapability> {
+        loop {
+            let state = self.drive_state(drive);
+            let issued = issue(state);
+            if self.objects.location(drive) == state.location {
+                return issued.ok_or(ManagerStatus::Stale);
+            }
+        }
+    }
+
     /// What capabilities for a drive depend on.
-    pub(super) fn drive_state(&self, drive: DriveId) -> DriveState {
+    fn drive_state(&self, drive: DriveId) -> DriveState {
         DriveState {
             location: self.objects.location(drive),
             time: self.objects.drive_time(drive),

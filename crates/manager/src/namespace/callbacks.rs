@@ -288,13 +288,13 @@ impl Namespace {
             return Ok(Look::Elsewhere(attributes.access_control_version));
         }
         let mut told = self.file(caller, file, &record, &attributes)?;
-        let drive = self.drive_state(file.drive);
         let rights = permission::rights(&record, caller);
         let region = ByteRange::new(0, storing.end);
-        let expires = drive.time.plus_ns(storing.lifetime_ns);
-        let issued =
-            self.mint.issue_until(file, storing.version, (rights, region, expires), caller, drive);
-        told.capability = issued.ok_or(ManagerStatus::Stale)?;
+        told.capability = self.minted(file.drive, |drive| {
+            let expires = drive.time.plus_ns(storing.lifetime_ns);
+            let allowed = (rights, region, expires);
+            self.mint.issue_until(file, storing.version, allowed, caller, drive)
+        })?;
         Ok(Look::Now(Box::new(told)))
     }
 

@@ -29,8 +29,7 @@ impl Namespace {
         }
         let allowed = self.given_rights(permission::rights(&record, caller), version);
         require_shareable(&record, allowed, asked)?;
-        let drive = self.drive_state(asked.file.drive);
-        self.mint.issue_asked(asked, version, caller, drive).ok_or(ManagerStatus::Stale)
+        self.minted(asked.file.drive, |drive| self.mint.issue_asked(asked, version, caller, drive))
     }
 
     /// The longest lifetime of what [`mint`](Self::mint) gives, in nanoseconds.
