@@ -19,7 +19,7 @@ use nasd_protocol::manager::{
 use nasd_types::{DriveId, Location, PartitionId, Personality};
 use nasd_xdr::Decoder;
 
-use crate::config::{DriveConfig, ManagerConfig, TableError};
+use crate::config::{DriveConfig, ManagerConfig, TableError, VolumeTable};
 use crate::keys::WorkingKeys;
 use crate::mint::MintOptions;
 use crate::namespace::{Backlog, Cached, Namespace, NamespaceOptions, Outcome, StartError};
@@ -153,18 +153,29 @@ impl Volume {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).addresses()
     }
 
-    /// A part that nothing changes in is elsewhere from now on: `write_down` makes that durable.
+    /// Where a drive is reached that has a part of it now.
+    fn address_of(&self, drive: DriveId) -> Option<String> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = parts.0.values().find(|part| part.location.drive == drive);
+        found.map(|part| part.address.clone())
+    }
+
+    /// A part that nothing changes in is elsewhere from now on, on a drive that is reached there if that is known: `write_down` makes that durable.
     fn move_part(
         &self,
         part: DriveId,
-        to: Location,
+        (to, address): (Location, Option<String>),
         write_down: impl FnOnce() -> Result<DriveConfig, TableError>,
     ) -> Outcome<()> {
         let remote = self.remote.as_ref().ok_or(ManagerStatus::NotSupported)?;
         if remote.location(part).is_none() {
             return Err(ManagerStatus::NotFound);
         }
-        let moved = remote.relocate(part, || {
+        if remote.location(part) == Some(to) {
+            // Who asks has not heard that it was.
+            return Ok(());
+        }
+        let moved = remote.relocate(part, (to, address), || {
             let told = write_down()?;
             let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
             parts.put(&told);
@@ -356,9 +367,7 @@ impl Volumes {
 
     /// Where a drive is reached that some volume has a part on.
     pub(crate) fn address(&self, drive: DriveId) -> Option<String> {
-        let drives = self.list().into_iter().flat_map(|volume| volume.drives());
-        let mut found = drives.into_iter().filter(|known| known.drive == drive);
-        found.next().map(|known| known.address)
+        self.list().into_iter().find_map(|volume| volume.address_of(drive))
     }
 
     /// A part of a volume is elsewhere from now on, which is written down in the table, if `is_held` says at the last moment that nothing has
@@ -373,8 +382,11 @@ impl Volumes {
         // The table is not read meanwhile.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.config.table.as_ref().ok_or(ManagerStatus::NotSupported)?;
-        volume.move_part(part, to, || match is_held() {
-            true => table.move_part(&volume.name, part, to),
+        let place = (to, self.address(to.drive));
+        volume.move_part(part, place, || match is_held() {
+            true => table
+                .move_part(&volume.name, part, to)
+                .or_else(|error| told_of(table.as_ref(), &volume.name, part, to).ok_or(error)),
             false => Err(TableError("the volume is not held any more".to_owned())),
         })
     }
@@ -544,6 +556,17 @@ impl Volumes {
         }
         Ok(told)
     }
+}
+
+/// A part that the table has at that place, though it could not say so when it was to write that down: there it is after the next start too.
+fn told_of(
+    table: &dyn VolumeTable,
+    volume: &Name,
+    part: DriveId,
+    to: Location,
+) -> Option<DriveConfig> {
+    let told = table.volumes().ok()?.into_iter().find(|told| told.name == *volume)?;
+    told.drives.into_iter().find(|drive| drive.id == part && drive.location() == to)
 }
 
 fn part(made: Location, is: Location, told: Option<PartitionControl>) -> VolumePart {

@@ -111,23 +111,33 @@ impl RemoteDrives {
     }
 
     /// The part that files know by this drive is elsewhere from now on, as `write_down` tells when it has made that durable; nothing that was given
-    /// out for where it was is good any more. Nothing may change in that part meanwhile.
+    /// out for where it was is good any more. Nothing may change in that part meanwhile. The drive that has it then is asked before, if it is known
+    /// where that is reached.
     ///
     /// # Errors
     /// [`ChangeError`]; then it is where it was.
     pub fn relocate(
         &self,
         id: DriveId,
+        (to, address): (Location, Option<String>),
         write_down: impl FnOnce() -> Result<DriveConfig, TableError>,
     ) -> Result<(), ChangeError> {
         let before = self.drive(id).ok_or(ChangeError::NoAuthority)?;
         // So that both changes of keys are not what finds out that it is away, or what it demands.
         before.brief.inquiry().map_err(object_error)?;
         self.learn_demands(id, &before);
+        // The partition there demands what the one here does.
+        let mut demanded = before.demanded();
+        if let Some(address) = address {
+            let there = DriveClient::tcp(address, Some(to.drive), &self.connect);
+            let there = there.with_retry(RetryPolicy::within(self.short_patience));
+            demanded |= there.inquiry().map_err(object_error)?.minimum_protection;
+        }
         self.send_by_partition_key(id, &before, &Cell::new(false), |send| {
             self.keys.relocate(id, now(), send, || {
                 let told = write_down()?;
                 let there = Drive::new(&told, &self.connect, self.short_patience);
+                there.demanded.store(demanded.bits(), Ordering::Relaxed);
                 let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
                 drives.insert(id, there);
                 Ok(told)
@@ -146,9 +156,19 @@ impl RemoteDrives {
     /// # Errors
     /// [`ChangeError`]; what was begun is taken up by the next call.
     pub fn change_key(&self, drive: DriveId) -> Result<(), ChangeError> {
-        let remote = self.drive(drive).ok_or(ChangeError::NoAuthority)?;
-        remote.brief.inquiry().map_err(object_error)?;
-        self.send_keys(drive, &remote)
+        loop {
+            let remote = self.drive(drive).ok_or(ChangeError::NoAuthority)?;
+            remote.brief.inquiry().map_err(object_error)?;
+            let sent = self.send_keys(drive, &remote);
+            if sent.is_ok() || self.is_there(drive, &remote) {
+                return sent;
+            }
+        }
+    }
+
+    /// Whether the part that files know by this drive is still where it was found.
+    fn is_there(&self, id: DriveId, found: &Drive) -> bool {
+        self.drive(id).is_some_and(|now| std::ptr::eq(Arc::as_ptr(&now), found))
     }
 
     fn send_keys(&self, drive: DriveId, remote: &Drive) -> Result<(), ChangeError> {
@@ -185,6 +205,11 @@ impl RemoteDrives {
         let mut by = self.keys.partition_keys(drive)?.into_iter().map(authority);
         let mut right = by.next().ok_or(ChangeError::NoAuthority)?;
         change(&mut |WorkingKey { epoch, key }| {
+            if !self.is_there(drive, remote) {
+                // Nobody moves it while keys change: from now on they are those of where it is.
+                let reason = "its part of the volume is elsewhere by now".to_owned();
+                return Err(ObjectError::Unavailable { reason, maybe_done: false });
+            }
             loop {
                 let set = remote.brief.set_working_key(&right, partition, *epoch, key);
                 // Also if an earlier try was lost: it had the same key.
