@@ -16,31 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::lines::{Mounted, done, facts};
-use support::{CellOptions, TestCell, noise};
-
-fn cell() -> TestCell {
-    let options = CellOptions { drives: 2, size: "256M", cache: "32M", ..CellOptions::default() };
-    let cell = TestCell::start(&options);
-    done(&cell, "volume create shared --personality afs");
-    cell
-}
-
-fn mounted(cell: &TestCell, called: &str) -> Mounted {
-    mounted_with(cell, called, "cache_size=64M")
-}
-
-fn mounted_with(cell: &TestCell, called: &str, more: &str) -> Mounted {
-    let directory = cell.directory.path();
-    let (at, cache) = (directory.join(called), directory.join(format!("cache-{called}")));
-    fs::create_dir_all(&at).unwrap();
-    let options = format!("-o cache={},{more}", cache.display());
-    done(cell, &format!("mount {} --volume shared --detach {options}", at.display()));
-    Mounted(at)
-}
-
-fn unmounted(cell: &TestCell, at: Mounted) {
-    done(cell, &format!("umount {}", at.0.display()));
-}
+use support::noise;
+use support::shared::{cell, mounted, mounted_with, unmounted};
 
 fn names(at: &Path) -> Vec<String> {
     let entries = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name());

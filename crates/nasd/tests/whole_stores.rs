@@ -11,32 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use support::lines::{Mounted, done};
-use support::{CellOptions, TestCell};
-
-fn cell() -> TestCell {
-    let options = CellOptions { drives: 2, size: "256M", cache: "32M", ..CellOptions::default() };
-    let cell = TestCell::start(&options);
-    done(&cell, "volume create shared --personality afs");
-    cell
-}
-
-fn mounted(cell: &TestCell, called: &str) -> Mounted {
-    mounted_with(cell, called, "cache_size=64M")
-}
-
-fn mounted_with(cell: &TestCell, called: &str, more: &str) -> Mounted {
-    let directory = cell.directory.path();
-    let (at, cache) = (directory.join(called), directory.join(format!("cache-{called}")));
-    fs::create_dir_all(&at).unwrap();
-    let options = format!("-o cache={},{more}", cache.display());
-    done(cell, &format!("mount {} --volume shared --detach {options}", at.display()));
-    Mounted(at)
-}
-
-fn unmounted(cell: &TestCell, at: Mounted) {
-    done(cell, &format!("umount {}", at.0.display()));
-}
+use support::shared::{cell, mounted, unmounted};
 
 /// Tells others when it ends, however it does.
 struct Ending<'a>(&'a AtomicBool);

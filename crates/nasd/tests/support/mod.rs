@@ -5,6 +5,7 @@
 
 pub mod beside;
 pub mod lines;
+pub mod shared;
 pub mod workers;
 
 use std::ffi::OsStr;
