@@ -46,6 +46,8 @@ pub(crate) struct Store {
     stored: Option<Arc<Stored>>,
     /// What was there before is cut off.
     is_emptied: bool,
+    /// How many failures there had been before it.
+    failures: u64,
     /// Nobody else need be told of it.
     is_alone: bool,
     /// It is done, and is being returned.
@@ -96,6 +98,7 @@ impl Store {
             before: None,
             stored: None,
             is_emptied: false,
+            failures: 0,
             is_alone: true,
             is_left: true,
         }
@@ -153,7 +156,15 @@ impl FileState {
                 match written {
                     Err(ClerkError::Interrupted) => written,
                     Ok(()) if until == Until::Done && self.leave_store(core) => Ok(()),
-                    _ => self.end_store(core),
+                    Ok(()) => self.end_store(core),
+                    Err(_) => {
+                        let ended = self.end_store(core);
+                        // A part of it alone would be stored after this.
+                        let mut inner = self.lock();
+                        inner.forget_written();
+                        self.after_answer(core, inner, 0);
+                        ended
+                    }
                 }
             });
             match stored {
@@ -315,6 +326,7 @@ impl FileState {
         };
         let target = inner.store.as_ref().map_or(inner.pending.next_id(), |store| store.target);
         (inner.target, inner.begun) = (Some(target), Some(Arc::clone(caller)));
+        let failures = inner.errors.count();
         // What was kept of it is not what it goes on from.
         let (before, appends) = (inner.shown.filter(|_| !is_emptied), inner.appending.next());
         drop(inner);
@@ -346,6 +358,7 @@ impl FileState {
             before,
             stored,
             is_emptied,
+            failures,
             is_alone: told.alone,
             is_left: false,
         })
@@ -430,6 +443,10 @@ impl FileState {
         if !Arc::ptr_eq(&before.grant, stale) {
             return Ok(before.grant);
         }
+        // What is not whole any more must not come over what others have stored since.
+        if let Some(failed) = self.lock().errors.since(before.failures) {
+            return Err(failed);
+        }
         let caller = &before.grant.caller;
         let mut store = self.ask_to_store(core, caller, before.least_end, false)?;
         let is_anew = store.version != before.version;
@@ -442,8 +459,8 @@ impl FileState {
             inner.pending.requeue_all();
         }
         let grant = Arc::clone(&store.grant);
-        let Store { appends, stored, is_emptied, .. } = before;
-        inner.store = Some(Store { before: None, appends, stored, is_emptied, ..store });
+        let Store { appends, stored, is_emptied, failures, .. } = before;
+        inner.store = Some(Store { before: None, appends, stored, is_emptied, failures, ..store });
         Ok(grant)
     }
 
@@ -524,6 +541,10 @@ impl FileState {
                 Err(ClerkError::Manager(ManagerStatus::Busy)) => continue,
                 // Somebody else returns it, or asks for it once more and returns that.
                 Err(ClerkError::Interrupted) => return Err(ClerkError::Interrupted),
+                // The drive has lost that it had begun, and so what was written.
+                Err(ClerkError::Manager(ManagerStatus::Invalid)) => {
+                    Err(ClerkError::Manager(ManagerStatus::Unavailable))
+                }
                 told => told,
             };
             let mut inner = self.lock();
