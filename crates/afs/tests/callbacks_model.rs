@@ -334,6 +334,36 @@ impl State {
         self.send(Message::Made { client, call, version });
     }
 
+    /// The file is made, and the client that has made it may store it, or not.
+    fn made(&mut self, client: usize, call: u8, version: Option<Version>) {
+        let state = &mut self.clients[client];
+        if state.call == call && state.doing == Doing::Making {
+            state.doing = match version {
+                Some(version) => Doing::Given { version },
+                None => Doing::Nothing,
+            };
+        }
+    }
+
+    /// A store is done.
+    fn stored(&mut self, client: usize, call: u8, (version, is_promised): (Version, bool)) {
+        let state = &mut self.clients[client];
+        if state.call != call {
+            return;
+        }
+        let is_used = matches!(state.doing, Doing::Returning { is_used: true, .. });
+        state.doing = Doing::Nothing;
+        let era = state.asked;
+        state.copy.stored(era, version, is_promised);
+        if !is_used {
+            // Where that is promised nobody has stored: the file is as it was made.
+            state.halves = [0; 2];
+            return;
+        }
+        state.halves = [version; 2];
+        self.floor = [self.floor[0].max(version), self.floor[1].max(version)];
+    }
+
     fn deliver(&mut self, message: Message) {
         match message {
             Message::Make { .. }
@@ -386,15 +416,7 @@ impl State {
                 self.clients[client].copy.broken(version);
                 self.send(Message::Told { client, era, version });
             }
-            Message::Made { client, call, version } => {
-                let state = &mut self.clients[client];
-                if state.call == call && state.doing == Doing::Making {
-                    state.doing = match version {
-                        Some(version) => Doing::Given { version },
-                        None => Doing::Nothing,
-                    };
-                }
-            }
+            Message::Made { client, call, version } => self.made(client, call, version),
             Message::Granted { client, call, version } => self.granted(client, call, version),
             Message::WriteGranted { client, call, version, is_alone } => {
                 let state = &mut self.clients[client];
@@ -404,20 +426,7 @@ impl State {
                 }
             }
             Message::Stored { client, call, version, is_promised } => {
-                let state = &mut self.clients[client];
-                if state.call == call {
-                    let is_used = matches!(state.doing, Doing::Returning { is_used: true, .. });
-                    state.doing = Doing::Nothing;
-                    let era = state.asked;
-                    state.copy.stored(era, version, is_promised);
-                    if !is_used {
-                        // Where that is promised nobody has stored: the file is as it was made.
-                        state.halves = [0; 2];
-                        return;
-                    }
-                    state.halves = [version; 2];
-                    self.floor = [self.floor[0].max(version), self.floor[1].max(version)];
-                }
+                self.stored(client, call, (version, is_promised));
             }
         }
     }

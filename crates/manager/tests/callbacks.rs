@@ -287,7 +287,8 @@ fn nobody_has_a_file_cut_in_a_version_that_it_does_not_have_yet() {
         }
         let (early, done) = beside(scope, || client.may_cut(file, 6, cut).unwrap());
         assert!(done.recv_timeout(A_WHILE).is_err());
-        assert_eq!(other.returns(file, store.version).unwrap().version, version + 2);
+        // The other one may have begun by then.
+        assert!(other.returns(file, store.version).unwrap().version >= version + 2);
         let writable = early.join().unwrap();
         is_over.store(true, Ordering::Relaxed);
         assert_eq!((writable.version, writable.file.attributes.size), (version + 3, 6));

@@ -212,7 +212,11 @@ fn who_stores_is_promised_nothing_while_another_one_s_change_is_made() {
     let mut all = sessions(&[1, 2]);
     assert_eq!(write(&mut all, 2), Ok(Turn::Done(3)));
     let mut recall = all.begin_change(1, [FILE].into_iter(), NOW).unwrap();
-    assert!(all.is_recalled(&mut recall), "nobody believes anything");
+    // It shows what it was told when its store began.
+    assert!(!all.is_recalled(&mut recall));
+    assert_eq!(events(&mut all, 2), [Event::Changed(FILE)]);
+    deal_with(&mut all, 2, 1);
+    assert!(all.is_recalled(&mut recall));
     let mut returning = Returning::of(2, 3);
     assert_eq!(returning.ask(&mut all), Ok(Turn::Done(false)), "it may look before that is made");
     returning.end(&mut all);
