@@ -191,11 +191,6 @@ impl FileState {
         }
         let _turn = interrupt::lock(&self.store_turn)?;
         self.leave_given();
-        let ended = self.end_left(core);
-        if ended == Err(ClerkError::Interrupted) {
-            // Others may wait for that.
-            self.return_left(core);
-        }
-        ended
+        self.end_left_anyway(core)
     }
 }

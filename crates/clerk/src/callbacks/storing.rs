@@ -179,13 +179,7 @@ impl FileState {
         } else if self.leave_given() {
             match until {
                 Until::Done => self.return_left(core),
-                Until::Returned => {
-                    let ended = self.end_left(core);
-                    if ended == Err(ClerkError::Interrupted) {
-                        self.return_left(core);
-                    }
-                    ended?;
-                }
+                Until::Returned => self.end_left_anyway(core)?,
             }
         }
         self.lock().errors.since(errors_before).map_or(Ok(()), Err)
@@ -477,7 +471,7 @@ impl FileState {
     }
 
     /// Has another thread return a store that is done.
-    pub(super) fn return_left(self: &Arc<Self>, core: &Arc<Core>) {
+    fn return_left(self: &Arc<Self>, core: &Arc<Core>) {
         let (core, file) = (Arc::clone(core), Arc::clone(self));
         self.lane.senders.submit(move || {
             // Whoever has left it has the turn still. Nobody interrupts this thread.
@@ -523,6 +517,15 @@ impl FileState {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// The same, by another thread where whoever calls this does not wait for it: others may.
+    pub(super) fn end_left_anyway(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        let ended = self.end_left(core);
+        if ended == Err(ClerkError::Interrupted) {
+            self.return_left(core);
+        }
+        ended
     }
 
     /// Returns the capability, until the file manager has said that the store is done.
