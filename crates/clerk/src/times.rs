@@ -191,9 +191,11 @@ impl FileState {
 impl Inner {
     /// Whether nothing is kept that is not known to be durable.
     pub(crate) fn is_durable(&self) -> bool {
-        self.pending.is_empty()
-            && self.appending.is_empty()
-            && !self.time.is_kept()
-            && self.emptied.is_none()
+        !self.has_written() && !self.time.is_kept()
+    }
+
+    /// Whether bytes, or that the file is empty, are kept that are not known to be durable.
+    pub(crate) fn has_written(&self) -> bool {
+        !self.pending.is_empty() || !self.appending.is_empty() || self.emptied.is_some()
     }
 }

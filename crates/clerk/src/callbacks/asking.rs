@@ -98,7 +98,7 @@ impl Core {
         if let Some(store) = self.store_of(slot.handle) {
             // Nobody changes the list of a file that is being stored: what was told of the version that the store began with is so, and whoever
             // stores is known to the file manager. For others it answers when the store is over.
-            let is_governed = store.attributes.extended.has(Extended::AFS_ACL);
+            let is_governed = store.attributes_before().extended.has(Extended::AFS_ACL);
             let is_his = store.grant.caller == slot.caller;
             if !is_governed || is_his || slot.may_read(store.version.saturating_sub(1)) {
                 return Ok(());
@@ -208,14 +208,20 @@ impl Core {
         if let Some(file) = &file {
             file.await_return(self)?;
         }
-        let stored = file.as_ref().and_then(|file| {
+        let (is_stored, stored) = file.as_ref().map_or((false, None), |file| {
             let inner = file.lock();
-            inner.store.as_ref().map(|s| s.attributes).or_else(|| inner.given_attributes(promises))
+            let stored = inner.store.as_ref().map(|store| store.attributes(promises));
+            (stored.is_some(), stored.unwrap_or_else(|| inner.given_attributes(promises)))
         });
         let attributes = match stored.or(promises.believed(handle).map(|(_, told)| told)) {
             Some(attributes) => {
                 self.measures.attributes_known.add(1);
                 attributes
+            }
+            // Who asks for a callback waits for the store. Nobody else can change the contents meanwhile.
+            None if is_stored => {
+                self.measures.attributes_asked.add(1);
+                self.ask_names(|names| names.getattr(caller, handle))?.attributes
             }
             None => {
                 self.measures.attributes_asked.add(1);
@@ -267,7 +273,7 @@ impl FileState {
     /// Attributes with what was written here and is not stored yet.
     fn with_own(&self, mut attributes: FileAttributes) -> FileAttributes {
         let inner = self.lock();
-        if inner.pending.is_empty() && inner.appending.is_empty() && inner.emptied.is_none() {
+        if !inner.has_written() {
             return attributes;
         }
         if inner.emptied.is_some() {

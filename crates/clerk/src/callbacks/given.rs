@@ -165,22 +165,27 @@ impl FileState {
         core.mark_given(GivenSince { file: Arc::clone(self), since: Instant::now() });
     }
 
-    /// What was given with the file to this caller, to be used now.
-    pub(super) fn take_given(&self, core: &Core, caller: &Arc<Caller>) -> Option<Writable> {
+    /// What was given with the file to this caller, to be used now, and when the file was asked for.
+    pub(super) fn take_given(
+        &self,
+        core: &Core,
+        caller: &Arc<Caller>,
+    ) -> Option<(Writable, Asked)> {
         let promises = core.promises()?;
         let is_for_him = |given: &mut Given| given.is_for(caller) && given.is_usable(promises);
-        self.lock().given.take_if(is_for_him).map(|given| given.told)
+        self.lock().given.take_if(is_for_him).map(|given| (given.told, given.asked))
     }
 
     /// The capability is not used: it is to be returned as that of a store that is done. Whoever calls this has the turn to store. Whether there is
     /// one.
     pub(super) fn leave_given(&self) -> bool {
         let mut inner = self.lock();
-        let Some(Given { told, grant, .. }) = inner.given.take() else {
+        let Some(Given { told, grant, asked }) = inner.given.take() else {
             return false;
         };
         let ends = (inner.pending.next_id(), inner.appending.next());
-        inner.store = Some(Store::unused((told.version, grant), told.file.attributes, ends));
+        let (since, failures) = ((told.file.attributes, asked), inner.errors.count());
+        inner.store = Some(Store::unused((told.version, grant), since, ends, failures));
         true
     }
 

@@ -19,7 +19,7 @@ use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use super::Promises;
 use super::cached::Stored;
-use super::given::Given;
+use super::given::{Asked, Given};
 use crate::ClerkError;
 use crate::backend::Grant;
 use crate::core::Core;
@@ -33,7 +33,9 @@ pub(crate) struct Store {
     /// By which everything is written.
     pub(crate) grant: Arc<Grant>,
     /// As they were when it began.
-    pub(crate) attributes: FileAttributes,
+    attributes: FileAttributes,
+    /// When that was.
+    asked: Asked,
     /// Only what was written before this number is stored.
     pub(crate) target: u64,
     /// And only what was appended before this one.
@@ -48,6 +50,8 @@ pub(crate) struct Store {
     is_emptied: bool,
     /// How many failures there had been before it.
     failures: u64,
+    /// Nobody knows whether all that the drive was sent will be there after it has lost power.
+    may_be_lost: bool,
     /// Nobody else need be told of it.
     is_alone: bool,
     /// It is done, and is being returned.
@@ -61,6 +65,7 @@ pub(crate) struct Unfinished {
     target: u64,
     appends: u64,
     is_emptied: bool,
+    failures: u64,
 }
 
 /// What whoever stores a file waits for.
@@ -82,26 +87,45 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 const MOST_STORES: usize = 64;
 
 impl Store {
-    /// One that came with a file, and that nothing was written under. What is written and appended from these numbers on comes later.
+    /// One that came with a file, and that nothing was written under. What is written and appended from these numbers on comes later, and what
+    /// has failed by now was before it.
     pub(super) fn unused(
         (version, grant): (Version, Arc<Grant>),
-        attributes: FileAttributes,
+        (attributes, asked): (FileAttributes, Asked),
         (target, appends): (u64, u64),
+        failures: u64,
     ) -> Store {
         Store {
             version,
             grant,
             attributes,
+            asked,
             target,
             appends,
             least_end: 0,
             before: None,
             stored: None,
             is_emptied: false,
-            failures: 0,
+            failures,
+            may_be_lost: false,
             is_alone: true,
             is_left: true,
         }
+    }
+
+    /// The file's attributes, unless others have changed them since it began.
+    pub(super) fn attributes(&self, promises: &Promises) -> Option<FileAttributes> {
+        (self.asked.ends() == promises.ends()).then_some(self.attributes)
+    }
+
+    /// The same as they were when it began.
+    pub(crate) const fn attributes_before(&self) -> &FileAttributes {
+        &self.attributes
+    }
+
+    /// The drive has not said that what it was sent is durable, and says so no more.
+    pub(crate) fn note_may_be_lost(&mut self) {
+        self.may_be_lost = true;
     }
 }
 
@@ -153,18 +177,11 @@ impl FileState {
         if is_to_be_stored {
             let stored = self.begin_store(core).and_then(|()| {
                 let written = self.sync_now(core, errors_before);
-                match written {
-                    Err(ClerkError::Interrupted) => written,
+                match written.and_then(|()| self.failed_since_begun().map_or(Ok(()), Err)) {
+                    Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
                     Ok(()) if until == Until::Done && self.leave_store(core) => Ok(()),
                     Ok(()) => self.end_store(core),
-                    Err(_) => {
-                        let ended = self.end_store(core);
-                        // A part of it alone would be stored after this.
-                        let mut inner = self.lock();
-                        inner.forget_written();
-                        self.after_answer(core, inner, 0);
-                        ended
-                    }
+                    Err(failed) => self.end_failed(core, failed),
                 }
             });
             match stored {
@@ -183,6 +200,42 @@ impl FileState {
             }
         }
         self.lock().errors.since(errors_before).map_or(Ok(()), Err)
+    }
+
+    /// What a part of the store under way has failed with.
+    fn failed_since_begun(&self) -> Option<ClerkError> {
+        let inner = self.lock();
+        let failures = inner.store.as_ref()?.failures;
+        inner.errors.since(failures)
+    }
+
+    /// Ends a store of which a part has failed.
+    fn end_failed(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        failed: ClerkError,
+    ) -> Result<(), ClerkError> {
+        let mut inner = self.lock();
+        self.forget_rest(core, &mut inner, failed);
+        let may_be_lost = inner.store.as_ref().is_some_and(|store| store.may_be_lost);
+        if !may_be_lost {
+            self.after_answer(core, inner, 0);
+            return self.end_store(core);
+        }
+        // Whoever returns it says that all is durable. The file manager ends it when its time is over, and makes that durable.
+        (inner.store, inner.target, inner.begun, inner.shown) = (None, None, None, None);
+        inner.forget_read();
+        self.after_answer(core, inner, 0);
+        Ok(())
+    }
+
+    /// What a part of was lost is not stored at all. Who has written something since he was told of that is told once more.
+    fn forget_rest(self: &Arc<Self>, core: &Core, inner: &mut Inner, failed: ClerkError) {
+        let has_written = inner.has_written();
+        inner.forget_written();
+        if has_written {
+            self.note_failure(core, inner, failed);
+        }
     }
 
     /// Does something to the file that others are to be told of, with everything that was written before. It reaches no further than
@@ -280,13 +333,7 @@ impl FileState {
         caller: &Arc<Caller>,
         least_end: u64,
     ) -> Result<Store, ClerkError> {
-        let (is_emptied, before) = {
-            let mut inner = self.lock();
-            if let Some(Store { version, target, appends, is_emptied, .. }) = inner.store.take() {
-                inner.unfinished = Some(Unfinished { version, target, appends, is_emptied });
-            }
-            (inner.emptied.is_some(), inner.unfinished)
-        };
+        let (is_emptied, before) = self.take_unfinished(core)?;
         let store = self.ask_to_store(core, caller, least_end, is_emptied)?;
         let Some(before) = before.filter(|before| before.is_emptied && !is_emptied) else {
             return Ok(store);
@@ -300,6 +347,31 @@ impl FileState {
         };
         let is_cut_again = store.attributes.size > 0 && is_left;
         if is_cut_again { self.ask_to_store(core, caller, least_end, true) } else { Ok(store) }
+    }
+
+    /// Whether the file is cut to nothing, and what is to go on of a store that nobody has returned.
+    fn take_unfinished(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+    ) -> Result<(bool, Option<Unfinished>), ClerkError> {
+        let mut inner = self.lock();
+        let under_way = inner.store.as_ref().map(|store| store.failures);
+        let failures = under_way.or(inner.unfinished.map(|before| before.failures));
+        if let Some(failed) = failures.and_then(|before| inner.errors.since(before)) {
+            // Else it would wait to be sent again.
+            while inner.pending.in_flight() > 0 {
+                inner = self.wait(inner)?;
+            }
+            (inner.store, inner.unfinished) = (None, None);
+            self.forget_rest(core, &mut inner, failed);
+            self.after_answer(core, inner, 0);
+            return Ok((false, None));
+        }
+        if let Some(store) = inner.store.take() {
+            let Store { version, target, appends, is_emptied, failures, .. } = store;
+            inner.unfinished = Some(Unfinished { version, target, appends, is_emptied, failures });
+        }
+        Ok((inner.emptied.is_some(), inner.unfinished))
     }
 
     fn ask_to_store(
@@ -320,7 +392,8 @@ impl FileState {
         };
         let target = inner.store.as_ref().map_or(inner.pending.next_id(), |store| store.target);
         (inner.target, inner.begun) = (Some(target), Some(Arc::clone(caller)));
-        let failures = inner.errors.count();
+        let unfinished = inner.unfinished.map(|before| before.failures);
+        let failures = unfinished.unwrap_or_else(|| inner.errors.count());
         // What was kept of it is not what it goes on from.
         let (before, appends) = (inner.shown.filter(|_| !is_emptied), inner.appending.next());
         drop(inner);
@@ -328,9 +401,13 @@ impl FileState {
             promises.writes(self.handle);
         }
         let least = least_end.max(known.max(end).saturating_add(appended));
+        let mut asked = Asked::now(core.promises().map(AsRef::as_ref));
         let told = match self.take_given(core, caller) {
             // Nothing is in the file, and it may be written to its end.
-            Some(told) => Ok(told),
+            Some((told, since)) => {
+                asked = since;
+                Ok(told)
+            }
             None if is_emptied => self.ask_for_nothing_before(core, caller, least),
             None => self.ask_for_enough(core, caller, least, (end, appended)),
         };
@@ -346,6 +423,7 @@ impl FileState {
             version: told.version,
             grant: Arc::new(grant),
             attributes,
+            asked,
             target,
             appends,
             least_end,
@@ -353,6 +431,7 @@ impl FileState {
             stored,
             is_emptied,
             failures,
+            may_be_lost: false,
             is_alone: told.alone,
             is_left: false,
         })
@@ -453,8 +532,11 @@ impl FileState {
             inner.pending.requeue_all();
         }
         let grant = Arc::clone(&store.grant);
+        // It may have been noted meanwhile.
+        let may_be_lost = inner.store.as_ref().is_some_and(|store| store.may_be_lost);
         let Store { appends, stored, is_emptied, failures, .. } = before;
-        inner.store = Some(Store { before: None, appends, stored, is_emptied, failures, ..store });
+        let kept = Store { before: None, appends, stored, is_emptied, failures, ..store };
+        inner.store = Some(Store { may_be_lost, ..kept });
         Ok(grant)
     }
 

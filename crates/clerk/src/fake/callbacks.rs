@@ -2,14 +2,23 @@
 //! real one does.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::FakeCell;
 use super::drive::now;
 use crate::ClerkError;
 use crate::backend::Names;
 use crate::wire::{Caller, Cut, FileHandle, Readable, Returned, Writable};
+
+/// Stores that are returned.
+#[derive(Debug, Default)]
+pub(super) struct Returns {
+    is_held: AtomicBool,
+    waiting: AtomicUsize,
+    of: Mutex<Vec<FileHandle>>,
+}
 
 impl FakeCell {
     /// The volume has callbacks for the clerks that are made from now on.
@@ -23,6 +32,22 @@ impl FakeCell {
         let version = versions.entry(handle).or_default();
         *version = version.next_multiple_of(2) + 2;
         self.drive_of(handle).replace(handle.object, bytes);
+    }
+
+    /// Who returns what he has stored gets no answer until he is let go.
+    pub fn hold_returns(&self, hold: bool) {
+        self.returns.is_held.store(hold, Ordering::Relaxed);
+    }
+
+    /// How many wait for such an answer.
+    pub fn returns_held(&self) -> usize {
+        self.returns.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How often a file was returned that was stored.
+    pub fn returned(&self, handle: FileHandle) -> usize {
+        let returned = self.returns.of.lock().unwrap_or_else(PoisonError::into_inner);
+        returned.iter().filter(|of| **of == handle).count()
     }
 
     fn versions(&self) -> MutexGuard<'_, HashMap<FileHandle, u64>> {
@@ -61,13 +86,19 @@ impl FakeCell {
         Ok(Writable { file, version, end, time: 10_000_000_000, alone: false })
     }
 
-    pub(super) fn returned(
+    pub(super) fn return_it(
         &self,
         caller: &Caller,
         handle: FileHandle,
         version: u64,
     ) -> Result<Returned, ClerkError> {
         self.reach_manager()?;
+        self.returns.waiting.fetch_add(1, Ordering::Relaxed);
+        while self.returns.is_held.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.returns.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.returns.of.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
         let mut versions = self.versions();
         let present = versions.entry(handle).or_default();
         if *present == version {

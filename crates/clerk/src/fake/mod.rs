@@ -64,6 +64,7 @@ pub struct FakeCell {
     drives_ahead: AtomicI64,
     extends: Mutex<Option<Extends>>,
     has_callbacks: AtomicBool,
+    returns: callbacks::Returns,
     /// Of files that somebody has stored: an odd one is a store under way.
     versions: Mutex<HashMap<FileHandle, u64>>,
 }
@@ -94,6 +95,7 @@ impl FakeCell {
             drives_ahead: AtomicI64::new(0),
             extends: Mutex::default(),
             has_callbacks: AtomicBool::new(false),
+            returns: callbacks::Returns::default(),
             versions: Mutex::default(),
         };
         cell.make_root();

@@ -772,7 +772,7 @@ impl Names for FakeCell {
         file: FileHandle,
         version: u64,
     ) -> Result<Returned, ClerkError> {
-        self.returned(caller, file, version)
+        self.return_it(caller, file, version)
     }
 
     fn space(&self, _caller: &Caller) -> Result<SpaceInformation, ClerkError> {

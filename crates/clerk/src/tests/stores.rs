@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use super::sessions::GivesUp;
 use super::{cell, eventually, new_file, open, pattern, root, settings};
-use crate::{ClerkError, Interruptible, Settings};
+use crate::backend::Names;
+use crate::fake::FakeCell;
+use crate::wire::SetFileAttributes;
+use crate::{Clerk, ClerkError, Interruptible, OpenMode, Settings, Status};
 
 const CHUNK: usize = 1 << 20;
 
@@ -55,4 +58,114 @@ fn who_is_interrupted_while_others_store_has_his_store_done_as_a_whole() {
     cell.set_manager_runs(true);
     file.close().unwrap();
     assert!(drive.durable_bytes(handle.object).unwrap() == text, "all of it, and nothing else");
+}
+
+/// A clerk that stores nothing before it is told to.
+fn patient(cell: &Arc<FakeCell>) -> Clerk {
+    cell.set_callbacks();
+    cell.clerk(Settings {
+        unflushed_bytes_per_drive: 64 << 20,
+        flush_after_bytes: 32 << 20,
+        flush_after_idle: Duration::from_secs(3600),
+        ..settings()
+    })
+}
+
+#[test]
+fn what_is_written_after_a_failure_was_told_is_stored_or_told_of() {
+    let cell = cell(1);
+    let clerk = patient(&cell);
+    let (file, handle) = new_file(&clerk, "f");
+    file.write(0, &[b'o'; 1000]).unwrap();
+    cell.drive(0).fail_writes(Some(Status::NoSpace));
+    cell.hold_returns(true);
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| file.close());
+        eventually("the store is being returned", || cell.returns_held() == 1);
+        cell.drive(0).fail_writes(None);
+        let other = clerk.open(&root(), handle, OpenMode::WRITE).unwrap().0;
+        let writing = scope.spawn(move || {
+            let told = [other.write(0, b"new"), other.write(0, b"new"), other.close()];
+            (told, other.close())
+        });
+        eventually("it is taken", || clerk.core.open_file(handle).unwrap().lock().has_written());
+        cell.hold_returns(false);
+        assert_eq!(closing.join().unwrap(), Err(ClerkError::Drive(Status::NoSpace)));
+        let (told, last) = writing.join().unwrap();
+        assert_eq!(told[1..], [Ok(()), Ok(())], "what was told before is not told again: {told:?}");
+        assert_eq!(last, Ok(()));
+    });
+    assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), b"new");
+}
+
+#[test]
+fn of_an_interrupted_store_that_has_failed_in_part_nothing_is_stored_later() {
+    let cell = cell(1);
+    let clerk = patient(&cell);
+    let (file, handle) = new_file(&clerk, "f");
+    let text = pattern(0, 4 * CHUNK);
+    for (at, part) in text.chunks(CHUNK).enumerate() {
+        file.write((at * CHUNK) as u64, part).unwrap();
+    }
+    // One of four has no room, and the drive goes away before the others are durable.
+    let drive = cell.drive(0);
+    drive.set_capacity(3 * CHUNK as u64 + 100);
+    drive.set_delay(Duration::from_millis(100));
+    let state = clerk.core.open_file(handle).unwrap();
+    let gives_up = Arc::new(GivesUp::default());
+    let request = Interruptible::new(1, Arc::clone(&gives_up) as _);
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| request.run(|| file.close()));
+        eventually("a part has failed", || state.lock().errors.count() > 0);
+        drive.set_reachable(false);
+        cell.set_manager_runs(false);
+        gives_up.0.store(true, Ordering::Relaxed);
+        closing.join().unwrap().unwrap_err();
+    });
+    cell.expire_capabilities();
+    cell.stored_by_another(handle, b"of another");
+    drive.set_capacity(1 << 30);
+    drive.set_delay(Duration::ZERO);
+    drive.set_reachable(true);
+    cell.set_manager_runs(true);
+    file.close().unwrap_err();
+    file.close().unwrap();
+    eventually("all is settled", || state.lock().is_settled());
+    assert_eq!(drive.durable_bytes(handle.object).unwrap(), b"of another");
+}
+
+#[test]
+fn a_store_that_may_be_lost_is_not_said_to_be_done() {
+    let cell = cell(1);
+    let clerk = patient(&cell);
+    let (file, handle) = new_file(&clerk, "f");
+    file.write(0, &[b'o'; 1000]).unwrap();
+    cell.drive(0).fail_writes(Some(Status::MediumError));
+    assert_eq!(file.close(), Err(ClerkError::Drive(Status::MediumError)));
+    assert_eq!(cell.returned(handle), 0, "the file manager ends it, and makes that durable");
+    cell.drive(0).fail_writes(None);
+    file.write(0, b"again").unwrap();
+    file.close().unwrap();
+    assert_eq!((cell.returned(handle), file.close()), (1, Ok(())));
+    assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), b"again");
+}
+
+#[test]
+fn who_stores_sees_what_others_have_changed_meanwhile() {
+    let cell = cell(1);
+    let clerk = patient(&cell);
+    let (file, handle) = new_file(&clerk, "f");
+    file.write(0, &[b'o'; 1000]).unwrap();
+    cell.hold_returns(true);
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| file.close());
+        eventually("the store is being returned", || cell.returns_held() == 1);
+        let mode = |mode| SetFileAttributes { mode: Some(mode), ..SetFileAttributes::default() };
+        cell.setattr(&root(), handle, &mode(0o640)).unwrap();
+        clerk.core.promises().unwrap().changed(handle);
+        let told = clerk.getattr(&root(), handle).unwrap();
+        assert_eq!((told.mode & 0o777, told.size), (0o640, 1000));
+        cell.hold_returns(false);
+        closing.join().unwrap().unwrap();
+    });
 }
