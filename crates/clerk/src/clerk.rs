@@ -559,6 +559,7 @@ impl Clerk {
         let now = made.as_ref().ok().map(|file| Some(file.handle));
         self.core.known.changed(&asking, &[(name, now)]);
         self.core.expire(dir);
+        self.doubt_if_unknown(dir, &made);
         let made = made?;
         self.learn_directories(&made);
         self.core.changed_here(made.reply.handle, &made.reply.attributes);
@@ -673,6 +674,7 @@ impl Clerk {
         let asking = known.changing(from.0);
         let asking_there = (to.0 != from.0).then(|| known.changing(to.0));
         let outcome = self.ask(|names| names.rename(caller, from, to, flags, open));
+        [from.0, to.0].into_iter().for_each(|dir| self.doubt_if_unknown(dir, &outcome));
         let source = source.filter(|_| outcome.is_ok());
         let (gone, come) = ((from.1, source.map(|_| None)), (to.1, source.map(Some)));
         match asking_there {
@@ -701,6 +703,15 @@ impl Clerk {
         }
     }
 
+    /// Where it is not known what has become of a change of names, the file manager may make it yet, and would not tell its own client of it: what
+    /// it has promised of the directory is not believed any more.
+    fn doubt_if_unknown<T>(&self, dir: FileHandle, outcome: &Result<T, ClerkError>) {
+        if matches!(outcome, Err(ClerkError::Interrupted | ClerkError::Unreachable(_))) {
+            self.core.known.end(dir);
+            self.core.promises().into_iter().for_each(|promises| promises.changed(dir));
+        }
+    }
+
     fn change_name(
         &self,
         dir: FileHandle,
@@ -710,6 +721,7 @@ impl Clerk {
         self.end_given_at(dir, name)?;
         let asking = self.core.known.changing(dir);
         let outcome = self.ask(ask);
+        self.doubt_if_unknown(dir, &outcome);
         self.names_changed(&asking, &[(name, outcome.is_ok().then_some(None))]);
         outcome.map(|changed| self.learn_directories(&changed))
     }

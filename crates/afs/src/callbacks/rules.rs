@@ -245,20 +245,17 @@ impl FileRules {
             kept.add(client);
         }
         let mut ended = mem::replace(&mut self.holders, kept);
-        match self.store.as_deref() {
-            Some(Store { stage: Stage::Breaking { untold, .. }, .. }) => {
-                for other in untold.iter().filter(|other| *other != client) {
-                    ended.add(other);
-                }
+        let store = self.store.as_deref();
+        if let Some(Stage::Breaking { untold, .. }) = store.map(|store| &store.stage) {
+            for other in untold.iter() {
+                ended.add(other);
             }
-            // It has what it was told when its store began.
-            Some(Store { stage: Stage::Writing, writer: Some(writer), .. })
-                if *writer != client =>
-            {
-                ended.add(*writer);
-            }
-            _ => {}
         }
+        // It has what it was told when its store began, or is about to be told.
+        if let Some(writer) = store.and_then(|store| store.writer) {
+            ended.add(writer);
+        }
+        ended.remove(client);
         ended
     }
 

@@ -151,8 +151,8 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     ///
     /// [`Unknown`].
     pub fn may_read(&mut self, client: Client, file: F) -> Result<Reading, Unknown> {
-        let changers = self.changing.get(&file);
-        let is_changed = changers.is_some_and(|by| by.iter().any(|other| *other != client));
+        // Also on its own behalf: where it does not get the answer to that, nobody tells it what has changed.
+        let is_changed = self.changing.contains_key(&file);
         let rules = self.known(file)?;
         let reading = if is_changed { rules.may_look() } else { rules.may_read(client) };
         self.note(client, file);
@@ -160,7 +160,7 @@ impl<F: Copy + Eq + Hash> Callbacks<F> {
     }
 
     /// The file manager is about to change attributes of a file, or names in it, on behalf of a client (0: of none): whom to
-    /// tell before it does, and to say so by [`Callbacks::told_change`]. Until [`Callbacks::end_change`] nobody else is promised anything.
+    /// tell before it does, and to say so by [`Callbacks::told_change`]. Until [`Callbacks::end_change`] nobody is promised anything.
     pub fn begin_change(&mut self, client: Client, file: F) -> Vec<Client> {
         self.changing.entry(file).or_default().push(client);
         if let Some(Some(rules)) = self.files.get_mut(&file) {
@@ -451,6 +451,40 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) % limit
         }
+    }
+
+    #[test]
+    fn who_asks_while_he_changes_something_is_promised_nothing() {
+        let (mut all, client, file) = (Callbacks::default(), 1, 7);
+        let read = |all: &mut Callbacks<u64>| {
+            assert_eq!(all.may_read(client, file), Err(Unknown::Ask));
+            all.found(file, 2);
+            all.may_read(client, file)
+        };
+        assert!(all.begin_change(client, file).is_empty());
+        assert_eq!(read(&mut all), Ok(Reading::Unpromised(2)));
+        all.end_change(client, file);
+        assert_eq!(read(&mut all), Ok(Reading::Promised(2)));
+        // What it holds already it keeps: the answer tells it what has changed.
+        assert!(all.begin_change(client, file).is_empty());
+        all.end_change(client, file);
+        assert_eq!(all.file(file).unwrap().holders(), 1);
+    }
+
+    #[test]
+    fn who_stores_is_told_of_changes_whatever_the_stage() {
+        let (mut rules, _) = FileRules::found(2);
+        let told = |rules: &FileRules, by| rules.clone().changes(by).iter().collect::<Vec<_>>();
+        rules.may_read(9);
+        rules.may_write(1);
+        assert_eq!((rules.state(), told(&rules, 2)), (State::Opening, vec![1, 9]));
+        rules.advanced(3);
+        assert_eq!((rules.state(), told(&rules, 2)), (State::Writing, vec![1, 9]));
+        rules.returned(1, 3).unwrap();
+        assert_eq!((rules.state(), told(&rules, 2)), (State::Closing, vec![1, 9]));
+        rules.advanced(4);
+        assert_eq!((rules.state(), told(&rules, 2)), (State::Breaking, vec![1, 9]));
+        assert_eq!((told(&rules, 1), told(&rules, 9)), (vec![9], vec![1]));
     }
 
     /// What the index ought to be.
