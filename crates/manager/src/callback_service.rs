@@ -232,6 +232,16 @@ impl CallbacksOf<'_> {
         operation: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
         let _under = self.names.under_quota();
+        self.storing_under(file, size, operation)
+    }
+
+    /// The same for who keeps [`Namespace::under_quota`] meanwhile.
+    pub(crate) fn storing_under<T>(
+        &self,
+        file: FileHandle,
+        size: Option<u64>,
+        operation: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
         self.wait_until_counted(file)?;
         let version = self.turn(|all, now| all.may_store(file, now))?;
         let ending = Ending { hub: self.hub, file, version };

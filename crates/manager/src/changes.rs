@@ -238,6 +238,8 @@ impl<'a> Changes<'a> {
             // The names may lead elsewhere by the time.
             let files = self.names.files_to_store(from, to, rename.flags);
             let caller = Caller { stores: files.clone(), ..caller.clone() };
+            // Once for all: a second one would wait for whoever gives the volume a quota, and he for the first.
+            let _under = self.names.under_quota();
             outcome = self.storing_all(&files, &|| rename_it(&caller));
         }
         outcome
@@ -250,10 +252,16 @@ impl<'a> Changes<'a> {
     ) -> Outcome<()> {
         match files.split_first() {
             None => operation(),
-            Some((first, rest)) => {
-                self.storing(*first, true, None, || self.storing_all(rest, operation))
-            }
+            Some((first, rest)) => self.with_callbacks(|callbacks| {
+                callbacks.storing_under(*first, None, || self.storing_all(rest, operation))
+            }),
         }
+    }
+
+    fn with_callbacks<T>(&self, run: impl FnOnce(CallbacksOf<'_>) -> T) -> T {
+        let member = self.peer.identity.to_string();
+        let (hub, names, caller) = (self.sessions.hub(), self.names, self.caller);
+        run(CallbacksOf { hub, names, caller, member: &member })
     }
 
     /// After an attribute was set or removed: if it was a directory's list as AFS has it, its files have it when this returns. Who asks again since
@@ -262,9 +270,7 @@ impl<'a> Changes<'a> {
         if xattr::class_of(name) != Ok(Class::AfsAcl) {
             return Ok(());
         }
-        let member = self.peer.identity.to_string();
-        let (hub, names, caller) = (self.sessions.hub(), self.names, self.caller);
-        CallbacksOf { hub, names, caller, member: &member }.govern(directory)
+        self.with_callbacks(|callbacks| callbacks.govern(directory))
     }
 
     /// Changes a file alone, as a store where that ends what others may do with it.
@@ -278,9 +284,7 @@ impl<'a> Changes<'a> {
         if !is_store || !self.names.has_callbacks() {
             return operation();
         }
-        let member = self.peer.identity.to_string();
-        let (hub, names, caller) = (self.sessions.hub(), self.names, self.caller);
-        CallbacksOf { hub, names, caller, member: &member }.storing(file, size, operation)
+        self.with_callbacks(|callbacks| callbacks.storing(file, size, operation))
     }
 
     fn answer<Op: Change>(

@@ -6,7 +6,10 @@
 #[path = "support/cell.rs"]
 mod setup;
 mod support;
+#[path = "support/wire.rs"]
+mod wire;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -22,6 +25,7 @@ use nasd_protocol::manager::{
 };
 use nasd_types::{ByteRange, Personality, Protection};
 use setup::Cell;
+use wire::Wire;
 
 /// Where a test waits for its end.
 const LEASE: Duration = Duration::from_secs(2);
@@ -45,8 +49,13 @@ impl Client {
     }
 
     fn of(cell: &Cell, uid: u32) -> Client {
+        Client::by(cell, uid, cell.manager_address)
+    }
+
+    /// One that reaches the file manager by that address.
+    fn by(cell: &Cell, uid: u32, address: SocketAddr) -> Client {
         let caller = Arc::new(Caller { uid, gid: uid, groups: Vec::new() });
-        let (address, tls) = (cell.manager_address.to_string(), cell.client_tls("host:one"));
+        let (address, tls) = (address.to_string(), cell.client_tls("host:one"));
         let volume = Name::new("home").unwrap();
         let mut options = ClerkOptions::new(address, tls, volume, Arc::clone(&caller));
         options.settings = Settings { deadline: Duration::from_secs(60), ..Settings::default() };
@@ -493,9 +502,11 @@ fn rounds() -> u64 {
     std::env::var("NASD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
 
-/// Two clients, of which now one stores and the other reads, and now the other way round, while `harm` is done to the cell.
-fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, u64)) {
-    let (one, two) = (Client::new(cell), Client::new(cell));
+/// Two clients, of which now one stores and the other reads, and now the other way round, while `harm` is done to the cell, and
+/// to their ways to the file manager.
+fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, &[Wire; 2], u64)) {
+    let wires = [Wire::to(cell.manager_address), Wire::to(cell.manager_address)];
+    let [one, two] = [0, 1].map(|client: usize| Client::by(cell, 0, wires[client].address));
     let file = one.make("number");
     one.stores(file, &encoded(0));
     let (stored, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -535,7 +546,7 @@ fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, u64)) {
         let mut state = seed;
         while !worker.is_finished() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            harm(cell, state >> 33);
+            harm(cell, &wires, state >> 33);
         }
         worker.join().unwrap();
         let reads = watcher.join().unwrap();
@@ -545,20 +556,50 @@ fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, u64)) {
 
 #[test]
 fn nobody_reads_what_is_old() {
-    in_rounds(&mut cell(1), 0, |_, _| thread::sleep(Duration::from_millis(1)));
+    in_rounds(&mut cell(1), 0, |_, _, _| thread::sleep(Duration::from_millis(1)));
+}
+
+/// A client that reads the file of the rounds, stores a part of it that nobody looks at, and is never heard of again in the midst.
+fn one_that_dies(cell: &Cell) {
+    let wire = Wire::to(cell.manager_address);
+    let client = Client::by(cell, 0, wire.address);
+    let file = client.find("number").unwrap();
+    let (reader, writer) = (client.open(file, OpenMode::READ), client.open(file, OpenMode::WRITE));
+    read(&reader);
+    let store = thread::spawn(move || {
+        writer.write(4000, b"of one that dies").unwrap();
+        let _ = writer.close();
+    });
+    thread::sleep(Duration::from_millis(2));
+    wire.fall_silent();
+    // What it waits for never comes: its threads are left to themselves.
+    std::mem::forget((store, reader, client));
 }
 
 #[test]
-fn nobody_reads_what_is_old_though_drives_and_managers_die() {
-    in_rounds(&mut cell(1), 7, |cell, random| {
+fn nobody_reads_what_is_old_though_drives_managers_and_clients_die() {
+    in_rounds(&mut cell(1), 7, |cell, wires, random| {
         // In many rounds as often as in few, or they would be all pauses.
         thread::sleep(Duration::from_millis((20 + random % 200) * (1 + rounds() / 2000)));
-        match random % 3 {
+        let (kind, how) = (random % 6, random / 6);
+        match kind {
             0 => cell.restart_manager(),
-            _ => {
+            1 | 2 => {
                 cell.drives[0].stop();
-                thread::sleep(Duration::from_millis(random % 50));
+                thread::sleep(Duration::from_millis(how % 50));
                 cell.drives[0].start();
+            }
+            3 => one_that_dies(cell),
+            _ => {
+                let wire = &wires[how as usize % 2];
+                if kind == 4 {
+                    wire.cut()
+                } else {
+                    wire.fall_silent()
+                }
+                // Also longer than a lease.
+                thread::sleep(Duration::from_millis(how % 2500));
+                wire.heal();
             }
         }
     });
@@ -730,6 +771,41 @@ fn what_is_moved_in_is_governed_and_what_moves_out_is_not() {
     remove(free);
     assert_eq!(other.reads(file), b"as before");
     is_refused(other.may_open(file, OpenMode::WRITE));
+}
+
+#[test]
+fn a_quota_may_begin_while_files_under_two_lists_are_exchanged() {
+    let cell = cell(1);
+    let names = cell.manager.as_ref().unwrap().namespace();
+    let (root, one) = listed(&cell, "one", "user:1002 rl");
+    let two = listed(&cell, "two", "user:1003 rl").1;
+    let files = [one, two].map(|directory| root.make_in(directory, "file").unwrap());
+    files.iter().for_each(|file| root.stores(*file, b"its own"));
+    // Who holds a callback on the first one, and is silent since, is waited for.
+    let wire = Wire::to(cell.manager_address);
+    let silent = Client::by(&cell, 0, wire.address);
+    files.iter().for_each(|file| drop(silent.reads(*file)));
+    wire.fall_silent();
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let exchanging = scope.spawn(|| {
+            let (name, exchange) = (named("file"), RenameFlags::EXCHANGE);
+            root.clerk.rename(&root.caller, (one, &name), (two, &name), exchange, None)
+        });
+        thread::sleep(LEASE / 4);
+        let limiting = scope.spawn(|| names.set_quota(Some(1 << 30)));
+        while !(exchanging.is_finished() && limiting.is_finished()) {
+            if begun.elapsed() > 20 * LEASE {
+                eprintln!("who exchanges and who limits wait for one another");
+                // They would be waited for.
+                std::process::abort();
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        exchanging.join().unwrap().unwrap();
+    });
+    root.stores(files[0], b"another");
+    wire.heal();
 }
 
 #[test]
