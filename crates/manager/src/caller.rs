@@ -3,6 +3,7 @@
 use nasd_protocol::manager::{FileHandle, Request};
 use nasd_rpc::AuthSys;
 use nasd_transport::{Identity, PeerIdentity};
+use nasd_types::Timestamp;
 
 /// The user of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -17,6 +18,8 @@ pub struct Caller {
     pub is_of_unknown_groups: bool,
     /// Stands for the peer in audit identifiers, see [`peer_number`].
     pub peer: u32,
+    /// When the certificate ends by which the peer speaks for the user; none that is known ends nothing.
+    pub certified_until: Option<Timestamp>,
     /// Which of the client's requests this is.
     pub request: Request,
     /// The client's session, or 0.
@@ -83,10 +86,13 @@ impl Caller {
         let certified = match identity {
             Identity::Plain => return Ok(believed(0)),
             Identity::Anonymous => return Err(NotCaller::Stranger { claimed }),
-            Identity::Certified(certified) => &certified.name,
+            Identity::Certified(certified) => certified,
         };
-        let peer = peer_number(&certified.to_string());
-        match certified {
+        let name = &certified.name;
+        let until = Timestamp::from_parts(certified.expires, 0);
+        let believed = |peer| Caller { certified_until: Some(until), ..believed(peer) };
+        let peer = peer_number(&name.to_string());
+        match name {
             PeerIdentity::Host(_) => Ok(believed(peer)),
             PeerIdentity::User(uid) if *uid == claimed => {
                 let alone = Caller { groups: Vec::new(), gid: *uid, ..believed(peer) };
@@ -125,7 +131,7 @@ mod tests {
 
     fn certified(name: &str) -> Identity {
         let name = name.parse().unwrap();
-        Identity::Certified(Certified { name, serial: "01".to_owned(), expires: 0 })
+        Identity::Certified(Certified { name, serial: "01".to_owned(), expires: 7 })
     }
 
     #[test]
@@ -139,6 +145,7 @@ mod tests {
     fn a_user_speaks_for_itself_and_claims_no_groups() {
         let caller = Caller::new(&credential(1000), &certified("user:1000")).unwrap();
         assert_eq!((caller.uid, caller.gid, caller.groups.len()), (1000, 1000, 0));
+        assert_eq!(caller.certified_until, Some(Timestamp::from_parts(7, 0)));
         for claimed in [0, 1001] {
             let error = Caller::new(&credential(claimed), &certified("user:1000")).unwrap_err();
             assert_eq!(error, NotCaller::NotYours { certified: 1000, claimed });

@@ -4,6 +4,7 @@
 //! * Expiry: the configured lifetime from now on the drive's clock, rounded up to the next eighth
 //!   of the lifetime. So a caller who asks again soon gets the same capability, and the drive,
 //!   which keeps the keys it derived, need not derive another.
+//!   None outlives the certificate of who asked, by the drive's clock (CMU-CS-97-118, section 3.2).
 //! * Audit identifier: the caller's uid in the upper 32 bits, the number of its host's certificate
 //!   ([`crate::caller::peer_number`]) in the lower 32.
 //! * Minimum protection: as configured, and what drive and partition demand.
@@ -130,6 +131,7 @@ impl Mint {
         (minimum_protection, sealed): (Protection, bool),
     ) -> Option<IssuedCapability> {
         let Narrowing { rights, region, expires } = allowed;
+        let expires = caller.certified_until.map_or(expires, |until| until.min(expires));
         let key = self.keys.current(handle.drive)?;
         let capability = Capability {
             drive: location.drive,
@@ -238,6 +240,38 @@ mod tests {
             let keys = SealingKeys::new(&SecretKey::new([9; 32]));
             let opened = issued.sealed.map(|sealed| keys.open(&sealed));
             assert_eq!(opened, asked.sealed.then_some(Some(issued.capability)));
+        }
+    }
+
+    #[test]
+    fn nothing_outlives_the_certificate_of_who_asked() {
+        let now = Timestamp(5_000_000_000_000);
+        let (drive, mint) = (state(now), mint());
+        let second = Timestamp::SECOND_NS;
+        let asked = MintArguments {
+            file: handle(7),
+            rights: Rights::READ,
+            region_offset: 0,
+            region_length: 1,
+            lifetime: 500 * second,
+            sealed: false,
+        };
+        let allowed = (Rights::WRITE, ByteRange::ALL, now.plus_ns(500 * second));
+        for (certified_until, ends) in [
+            (None, now.plus_ns(500 * second)),
+            (Some(now.plus_ns(501 * second)), now.plus_ns(500 * second)),
+            (Some(now.plus_ns(499 * second)), now.plus_ns(499 * second)),
+            (Some(Timestamp(1)), Timestamp(1)),
+        ] {
+            let caller = Caller { certified_until, ..Caller::default() };
+            let by_time = mint.issue_until(handle(7), 4, allowed, &caller, drive).unwrap();
+            let handed_on = mint.issue_asked(&asked, 4, &caller, drive).unwrap();
+            let usual = mint.issue(handle(7), 4, Rights::READ, &caller, drive).unwrap();
+            assert_eq!(by_time.capability.expires, ends);
+            assert_eq!(handed_on.capability.expires, ends);
+            let lifetime = mint.expiry(now);
+            let ends = certified_until.map_or(lifetime, |until| until.min(lifetime));
+            assert_eq!(usual.capability.expires, ends);
         }
     }
 
