@@ -197,6 +197,8 @@ fn each_volume_may_be_spread_otherwise() {
         ("--stripe raid0 --copies 2", "raid0 keeps each byte once"),
         ("--stripe none --width 2", "choose --stripe"),
         ("--width 2", "--stripe"),
+        ("--personality afs --stripe raid1", "one drive each"),
+        ("--personality afs --stripe raid0", "one drive each"),
     ] {
         let said = refused(&cell, &format!("volume create wrong {wrong}"));
         assert!(said.contains(word), "{wrong}: {said}");
@@ -456,6 +458,16 @@ fn commands_follow_mount_points_and_make_and_remove_them() {
     let said = cell.nasd(&["cp", "-r", "main:/", out.to_str().unwrap()]);
     assert!(said.status.success() && text(&said).contains("mount points"), "{}", text(&said));
     assert!(out.join("plain").exists() && !out.join("users").exists());
+    // What is given lists is the root that is seen there.
+    assert!(
+        refused(&cell, "acl set main:/users user:1002 none").contains("no access control list")
+    );
+    let negative = refused(&cell, "acl set main:/users user:1002 write --negative");
+    assert!(negative.contains("let somebody in first"), "{negative}");
+    done(&cell, "acl set main:/users anyuser read");
+    assert!(done(&cell, "acl show users:/").contains("anyuser rl"));
+    assert_eq!(done(&cell, "acl show main:/users"), done(&cell, "acl show users:/"));
+    done(&cell, "acl remove main:/users");
     // Those that don't follow them say what to say instead.
     let far = refused(&cell, "grep from main:/users/scratch/local/f");
     assert!(far.contains("say scratch:/local/f") || far.contains("say users:/scratch"), "{far}");
@@ -769,6 +781,13 @@ fn what_can_not_be_copied_is_refused_and_leaves_nothing() {
     done(&cell, "volume create plain --stripe none");
     assert!(refused(&cell, "volume snapshot plain main").contains("already"));
     assert!(refused(&cell, "volume clone plain a:b").contains("no name of a volume"));
+    // Where clients cache, files lie on one drive each, also if those of the first volume do not.
+    done(&cell, "volume create cached --personality afs --quota 64M");
+    done(&cell, "volume snapshot cached monday");
+    done(&cell, "volume quota cached 32M");
+    assert!(refused(&cell, "volume quota nothing 1G").contains("no volume `nothing`"));
+    done(&cell, "volume remove monday --yes");
+    done(&cell, "volume remove cached --yes");
     done(&cell, "volume clone plain other");
     let list = done(&cell, "volume list");
     assert!(list.contains("other") && !list.contains("monday"), "{list}");

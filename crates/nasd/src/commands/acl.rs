@@ -1,11 +1,12 @@
 //! `nasd acl`: access control lists of directories as AFS has them.
 
 use super::Outcome;
+use super::files::entry_through;
 use crate::arguments::AclCommand;
 use crate::host_names;
 use crate::output::{self, note, say};
 use nasd_afs::acl::{ATTRIBUTE, Acl, AclEntry, AclRights, AclSubject};
-use nasd_cell::session::{Connected, connect, for_command, manager};
+use nasd_cell::session::manager;
 use nasd_cell::{Cell, CellError, CellPath};
 use nasd_client::{Caller, ClientError, ManagerClient};
 use nasd_protocol::manager::{FileHandle, ManagerStatus, XattrFlags};
@@ -33,6 +34,9 @@ pub fn run(open: impl Fn() -> Result<Cell, CellError>, command: AclCommand, json
             let mut list = match before {
                 Some(_) if clear => Acl::default(),
                 Some(list) => list,
+                // Else whoever wants to shut one out would shut out all.
+                None if rights == AclRights::NONE => return Err(no_list(&path).into()),
+                None if negative => return Err(no_list_to_take_from(&path).into()),
                 None => first_list(place.owner()?)?,
             };
             list.set(subject, negative, rights)?;
@@ -83,9 +87,7 @@ impl Place {
             None => Way::Mounted(PathBuf::from(text)),
             Some(path) => {
                 let cell = open()?;
-                let Connected { clerk, caller } = connect(&cell, path.volume(), for_command())?;
-                let entry = clerk.resolve(&caller, path.as_bytes(), true);
-                let entry = entry.map_err(|error| format!("{path}: {error}"))?;
+                let entry = entry_through(&cell, path)?;
                 let (manager, caller) = manager(&cell)?;
                 let manager = Box::new(manager);
                 Way::Cell { manager, caller, file: entry.handle, uid: entry.attributes.uid }
@@ -231,6 +233,14 @@ fn no_rights(text: &str) -> String {
 
 fn no_list(path: &str) -> String {
     format!("{path}: there is no access control list; its mode decides")
+}
+
+fn no_list_to_take_from(path: &str) -> String {
+    format!(
+        "{}: let somebody in first (nasd acl set {path} anyuser read), as with a first list nobody but its owner may do \
+         anything",
+        no_list(path)
+    )
 }
 
 /// By name, where this machine knows one.

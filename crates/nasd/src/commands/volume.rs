@@ -101,6 +101,19 @@ fn drives_for<'c>(
     }
 }
 
+/// With `afs` a file is one object of one drive: that keeps the order of what is done to it (specs/callbacks.md, "What has to be durable"),
+/// which several drives together do not.
+fn of_personality(spread: &Spread, personality: Personality) -> Result<Spread, &'static str> {
+    match (personality, spread.stripe) {
+        (Personality::Afs, Some(Stripe::Raid0 | Stripe::Raid1)) => Err(
+            "files of volumes of the personality `afs` lie on one drive each: leave --stripe out, or take the \
+                 personality `nfs`, whose files can be spread and kept more than once",
+        ),
+        (Personality::Afs, None) => Ok(Spread { stripe: Some(Stripe::None), ..spread.clone() }),
+        _ => Ok(spread.clone()),
+    }
+}
+
 /// How the files of a new volume are to be spread, if that is said.
 fn spreading(cell: &Cell, spread: &Spread) -> Result<Option<Spreading>, Box<dyn Error>> {
     let Spread { stripe, width, unit, copies } = *spread;
@@ -162,7 +175,7 @@ fn create(
     check_volume_name(name)?;
     // A keyring that can't be read must be known before anything is made.
     cell.keyring()?;
-    let drives = drives_for(cell, numbers, spread)?;
+    let drives = drives_for(cell, numbers, &of_personality(spread, personality)?)?;
     let spreading = spreading(cell, spread)?;
     let sessions = drive_sessions(cell, &drives)?;
     let mut taken = Vec::new();
@@ -529,7 +542,12 @@ fn resize(cell: &Cell, name: &str, quota: u64) -> Outcome {
     }
     let drives: Vec<&DriveConfig> = match name == cell.config.volume {
         true => cell.config.first_volume_drives().collect(),
-        false => cell.config.drives.iter().collect(),
+        false => {
+            let parts = &known(cell, name)?.parts;
+            let has_part =
+                |drive: &DriveConfig| parts.iter().any(|part| part.drive_id() == drive.drive_id());
+            cell.config.drives.iter().filter(|drive| has_part(drive)).collect()
+        }
     };
     let sessions = drive_sessions(cell, &drives)?;
     let partitions_of = |drive: &DriveSession| -> Result<Vec<PartitionId>, String> {

@@ -48,6 +48,17 @@ enum Last {
     Itself,
 }
 
+/// What a path leads to, by all mount points on it; one at its end stands for the root that is seen there.
+///
+/// # Errors
+/// A path of nothing, or where the caller may not look, and a cell that is away.
+pub(super) fn entry_through(cell: &Cell, path: CellPath) -> Result<Entry, Box<dyn Error>> {
+    let mut session = None;
+    let (session, path) =
+        Session::for_path(&mut session, cell, path, (Route::Direct, Last::Through))?;
+    session.resolve(&path)
+}
+
 /// A volume and who works on it.
 pub struct Session {
     clerk: Arc<Clerk>,
