@@ -497,7 +497,7 @@ fn decoded(data: &[u8]) -> (u64, u64) {
     (at(0), at(8992))
 }
 
-/// So many rounds; 100,000 take about two minutes.
+/// So many rounds; 100,000 take some minutes.
 fn rounds() -> u64 {
     std::env::var("NASD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
@@ -543,14 +543,15 @@ fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, &[Wire;
             }
             is_over.store(true, Ordering::Release);
         });
-        let mut state = seed;
+        let (mut state, mut harms) = (seed, 0);
         while !worker.is_finished() {
+            harms += 1;
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             harm(cell, &wires, state >> 33);
         }
         worker.join().unwrap();
         let reads = watcher.join().unwrap();
-        println!("{} rounds and {reads} reads in {:?}", rounds(), begun.elapsed());
+        println!("{} rounds, {reads} reads, harm {harms} times, {:?}", rounds(), begun.elapsed());
     });
 }
 
@@ -580,7 +581,7 @@ fn one_that_dies(cell: &Cell) {
 fn nobody_reads_what_is_old_though_drives_managers_and_clients_die() {
     in_rounds(&mut cell(1), 7, |cell, wires, random| {
         // In many rounds as often as in few, or they would be all pauses.
-        thread::sleep(Duration::from_millis((20 + random % 200) * (1 + rounds() / 2000)));
+        thread::sleep(Duration::from_millis((20 + random % 200) * (1 + rounds() / 10_000)));
         let (kind, how) = (random % 6, random / 6);
         match kind {
             0 => cell.restart_manager(),
