@@ -3,8 +3,7 @@
 //! What the rules want of drives is done by whoever waits for it, and otherwise by [`tend`].
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,9 +16,7 @@ use nasd_protocol::manager::{
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::caller::Caller;
-use crate::namespace::{
-    BEGUN_VERSION, Beginning, Look, NamedFile, Namespace, Outcome, Room, Storing, TendingLists,
-};
+use crate::namespace::{BEGUN_VERSION, Beginning, Look, Namespace, Outcome, Room, Storing};
 use crate::objects::ObjectError;
 use crate::session_service::status;
 use crate::sessions::callbacks::{DriveWork, STORE_TIME, Turn};
@@ -37,17 +34,8 @@ const STORE_LIFETIME: Duration = Duration::from_secs(60);
 /// What a client is given at most beyond what it needs to write: others want some, too.
 const MOST_MORE: u64 = 16 << 20;
 
-/// How many files of a directory are given its list side by side.
-const GIVERS: usize = 8;
-
 /// How often a request is begun anew when others come between.
 const ATTEMPTS: usize = 64;
-
-/// How often a file is to get a list that somebody else stores all the time, before the others have to wait no longer for whoever goes on behind.
-const LIST_ATTEMPTS: usize = 8;
-
-/// How long after lists could not be given the next ones are.
-const LISTS_PAUSE: Duration = Duration::from_millis(500);
 
 /// The calls of one member of the cell, about files of one volume.
 pub(crate) struct CallbacksOf<'a> {
@@ -252,50 +240,6 @@ impl CallbacksOf<'_> {
         outcome
     }
 
-    /// Gives the files of a directory the list as AFS has it that was set there, if they are still to get it, and returns when all have it: nobody has
-    /// any right then by another one.
-    pub(crate) fn govern(&self, directory: FileHandle) -> Outcome<()> {
-        let _giving = self.names.begin_to_govern(directory);
-        let Some(revision) = self.names.governing(directory) else {
-            return Ok(());
-        };
-        let files = self.names.files_to_govern(directory)?;
-        let (next, failed) = (AtomicUsize::new(0), OnceLock::new());
-        let give = || {
-            while let Some(named) = files.get(next.fetch_add(1, Ordering::Relaxed))
-                && failed.get().is_none()
-            {
-                if let Err(status) = self.govern_one(directory, named) {
-                    let _ = failed.set(status);
-                }
-            }
-        };
-        thread::scope(|scope| {
-            // Each waits for drives, and for those who hold callbacks.
-            for _ in 1..GIVERS.min(files.len()) {
-                // One thread does it as well.
-                let _ = thread::Builder::new().spawn_scoped(scope, give);
-            }
-            give();
-        });
-        match failed.into_inner() {
-            Some(status) => Err(status),
-            None => self.names.note_governed(directory, revision),
-        }
-    }
-
-    fn govern_one(&self, directory: FileHandle, named: &NamedFile) -> Outcome<()> {
-        for _ in 0..LIST_ATTEMPTS {
-            match self.storing(named.1, None, || self.names.govern(directory, named)) {
-                // Somebody else stores it.
-                Err(ManagerStatus::Busy) => {}
-                Err(ManagerStatus::Stale) => return Ok(()),
-                outcome => return outcome,
-            }
-        }
-        Err(ManagerStatus::Busy)
-    }
-
     /// Where files may have only so many bytes, none is stored before those of its drive are counted.
     fn wait_until_counted(&self, file: FileHandle) -> Outcome<()> {
         self.turn(|_, _| match self.names.is_counted(file.drive) {
@@ -468,40 +412,6 @@ pub(crate) fn tend(hub: &Arc<SessionHub>, volumes: &Arc<Volumes>) {
             tracing::warn!(%error, "no thread to end a store");
             hub.with(|all, _| all.not_done(work));
             return;
-        }
-    }
-}
-
-/// Goes on with lists of directories that their files are still to get: whoever has set them does not wait for that any more. There is one thread
-/// for each volume, and it tries again after a moment where it has failed.
-pub(crate) fn tend_lists(hub: &Arc<SessionHub>, volumes: &Volumes) {
-    for names in volumes.open_ones().filter(|names| names.has_callbacks()) {
-        if names.left_governing().is_empty() {
-            continue;
-        }
-        let Some(tending) = names.begin_to_tend_lists() else {
-            continue;
-        };
-        let hub = Arc::clone(hub);
-        let named = thread::Builder::new().name("nasd-lists".to_owned());
-        if let Err(error) = named.spawn(move || give_lists(&hub, &tending)) {
-            tracing::warn!(%error, "no thread to give files their lists");
-            return;
-        }
-    }
-}
-
-fn give_lists(hub: &SessionHub, tending: &TendingLists) {
-    let names = tending.names();
-    for directory in names.left_governing() {
-        let inside = names.door().enter();
-        let caller = Caller::default();
-        let all = CallbacksOf { hub, names, caller: &caller, member: "" };
-        let given = all.govern(directory);
-        drop(inside);
-        if let Err(status) = given {
-            tracing::debug!(?directory, %status, "files have no list of their directory yet");
-            thread::sleep(LISTS_PAUSE);
         }
     }
 }

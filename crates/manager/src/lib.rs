@@ -24,6 +24,7 @@ pub mod directory;
 mod document;
 pub mod file_record;
 mod forward;
+mod governing;
 mod holding;
 pub mod journal;
 pub mod keys;

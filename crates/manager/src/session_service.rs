@@ -11,12 +11,12 @@ use nasd_protocol::manager::{
 };
 use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 
-use crate::callback_service;
 use crate::namespace::{Namespace, Orphaned, Outcome};
 use crate::sessions::hub::{Changing, SessionHub};
 use crate::sessions::locks::{self, LockedFile};
 use crate::sessions::{Claims, SessionError, SessionTimes};
 use crate::volumes::Volumes;
+use crate::{callback_service, governing};
 
 /// All sessions of a manager, as its clients meet them.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl SessionService {
     pub(crate) fn tend(&self) {
         self.tell_of_orphans();
         callback_service::tend(&self.hub, &self.volumes);
-        callback_service::tend_lists(&self.hub, &self.volumes);
+        governing::tend_lists(&self.hub, &self.volumes);
         // Whoever begins such a session anew finds after that that it is not written down.
         let free = self.hub.tend(|ended| self.volumes.first().end_sessions(ended));
         self.remove(free);
