@@ -611,7 +611,7 @@ impl Busy {
     }
 }
 
-/// Writes a file over at one stroke: cutting it first would be a store of its own.
+/// Writes a file over at one stroke: a volume of the personality `nfs` could be copied between a cut and what is written then.
 fn store(path: &PathBuf, bytes: &[u8]) {
     let opened = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.unwrap().write_all(bytes).unwrap();
