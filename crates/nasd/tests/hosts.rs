@@ -6,12 +6,19 @@ mod support;
 
 use nasd_hosts::{CellPlan, HostedCell, Link, Route};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::scratch;
 use support::workers::component_of;
+use support::{scratch, wait_until};
 
 const MBIT: u64 = 1_000_000;
+
+/// So long a client that is not heard of holds others up.
+const LEASE: Duration = Duration::from_secs(6);
 
 fn start(directory: &Path, drives: u32, stripe: &str) -> HostedCell {
     let options = format!("--size 256M --cache 64M --stripe {stripe}");
@@ -142,6 +149,127 @@ fn who_has_a_volume_on_one_drive_needs_no_other_and_reads_it_anew_after_a_restar
     assert!(fs::read(pairs[1].1.join("file")).unwrap() == data);
     println!("{cold:.0} MB/s from a disk");
     unmount(&mut cell);
+    cell.stop().unwrap();
+}
+
+/// A program that looks at something again and again until it sees what is new. It panics if it sees what is old after others were told
+/// that the new is stored.
+struct Looker {
+    looks: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Looker {
+    /// `sees_new` tells nothing where looking has failed.
+    fn start(
+        what: &'static str,
+        is_stored: &Arc<AtomicBool>,
+        mut sees_new: impl FnMut() -> std::io::Result<bool> + Send + 'static,
+    ) -> Looker {
+        let (is_stored, looks) = (Arc::clone(is_stored), Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&looks);
+        let look = move || {
+            loop {
+                let was_stored = is_stored.load(Ordering::Acquire);
+                match sees_new() {
+                    Ok(true) => return,
+                    Ok(false) => assert!(!was_stored, "{what}: what is old was seen"),
+                    Err(error) => println!("{what}: {error}"),
+                }
+                counted.fetch_add(1, Ordering::AcqRel);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        Looker { looks, thread: std::thread::spawn(look) }
+    }
+
+    fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Acquire)
+    }
+}
+
+/// Lookers at a file and a directory of a mount, in all ways in which there may be something in a cache.
+fn lookers(at: &Path, is_stored: &Arc<AtomicBool>, new: &[u8]) -> Vec<Looker> {
+    let (file, folder) = (at.join("file"), at.join("folder"));
+    let old = fs::read(&file).unwrap();
+    let is_new = {
+        let new = new.to_vec();
+        move |seen: &[u8]| {
+            assert!(seen == old || seen == new, "neither the one nor the other");
+            seen == new
+        }
+    };
+    let (by_opening, by_path) = (is_new.clone(), is_new);
+    let (open, looked_at) = (fs::File::open(&file).unwrap(), fs::File::open(&file).unwrap());
+    let modified = looked_at.metadata().unwrap().modified().unwrap();
+    let (stat, path) = (file.clone(), file);
+    let (gone, there, listed) = (folder.join("before"), folder.join("after"), folder);
+    let mut seen = vec![0; new.len()];
+    let is_there = |path: &Path| fs::exists(path);
+    vec![
+        Looker::start("an open file", is_stored, move || {
+            open.read_exact_at(&mut seen, 0).map(|()| by_opening(&seen))
+        }),
+        Looker::start("attributes of an open file", is_stored, move || {
+            Ok(looked_at.metadata()?.modified()? != modified)
+        }),
+        Looker::start("a file", is_stored, move || fs::read(&path).map(|seen| by_path(&seen))),
+        Looker::start("attributes", is_stored, move || {
+            Ok(fs::metadata(&stat)?.modified()? != modified)
+        }),
+        Looker::start("a name", is_stored, move || Ok(!is_there(&gone)?)),
+        Looker::start("a name that was not there", is_stored, move || is_there(&there)),
+        Looker::start("a listing", is_stored, move || {
+            let names: Result<Vec<_>, _> = fs::read_dir(&listed)?.collect();
+            Ok(names?.iter().any(|entry| entry.file_name() == "after"))
+        }),
+    ]
+}
+
+#[test]
+fn who_is_cut_off_sees_nothing_old_after_his_lease() {
+    let directory = scratch();
+    let mut cell = start(directory.path(), 1, "none");
+    cell.administer(&["volume", "create", "shared", "--personality", "afs"]).unwrap();
+    let [(client, reader), (_, writer)] = ["reader", "writer"].map(|name| {
+        let (client, at) = (cell.client_host(name).unwrap(), directory.path().join(name));
+        cell.mount_volume(&client, &at, Some("shared"), "path=direct,cache=memory").unwrap();
+        (client, at)
+    });
+    // Of the same length, so that nothing but the contents tells.
+    let [old, new] = [pattern(40_000), [7; 40_000].to_vec()];
+    fs::create_dir(writer.join("folder")).unwrap();
+    fs::write(writer.join("folder/before"), "").unwrap();
+    fs::write(writer.join("file"), &old).unwrap();
+    let is_stored = Arc::new(AtomicBool::new(false));
+    let lookers = lookers(&reader, &is_stored, &new);
+    let all_look_again = || {
+        let before: Vec<u64> = lookers.iter().map(Looker::looks).collect();
+        wait_until("all have looked again", || {
+            lookers.iter().zip(&before).all(|(looker, before)| looker.looks() > before + 1)
+        });
+    };
+    all_look_again();
+    client.cut().unwrap();
+    let begun = Instant::now();
+    // What is known is seen for the rest of the lease.
+    all_look_again();
+    fs::write(writer.join("file"), &new).unwrap();
+    fs::rename(writer.join("folder/before"), writer.join("folder/after")).unwrap();
+    is_stored.store(true, Ordering::Release);
+    let held_up = begun.elapsed();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(lookers.iter().all(|looker| !looker.thread.is_finished()));
+    client.join().unwrap();
+    let healed = Instant::now();
+    for looker in lookers {
+        wait_until("what is new is seen", || looker.thread.is_finished());
+        looker.thread.join().unwrap();
+    }
+    println!("others were held up for {held_up:?}, and {:?} until it was seen", healed.elapsed());
+    assert!(held_up < LEASE + Duration::from_secs(4), "{held_up:?}");
+    fs::write(reader.join("file"), &old).unwrap();
+    assert!(fs::read(writer.join("file")).unwrap() == old);
     cell.stop().unwrap();
 }
 
