@@ -94,7 +94,7 @@ fuzz: deps
 	NASD_FUZZ_SECONDS=$(or $(SECONDS),300) cargo test --locked -p nasd --bin nasd cell::fuzz -- \
 		--nocapture --test-threads=1
 
-# Each way of the data through a mount, eight seeds of so many operations: about an hour.
+# Each way of the data through a mount of either personality, eight seeds of so many operations: about two hours.
 fsx: deps tools
 	NASD_FSX_OPERATIONS=$(or $(OPERATIONS),100000) NASD_FSX_SEEDS=8 \
 		cargo test --release --locked -p nasd --test suites fsx -- --nocapture --test-threads=1

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use support::lines::done;
 use support::{CellOptions, TestCell, finish, nasd, shell, text, wait_until};
 
 /// A suite that does not end has failed.
@@ -56,11 +57,14 @@ fn pjdfstest_directory(mount: &Path) -> PathBuf {
     directory
 }
 
-fn pjdfstest(naptime: &str) {
+fn pjdfstest(volume: &str, naptime: &str) {
     // SAFETY: has no preconditions.
     assert_eq!(unsafe { libc::geteuid() }, 0, "pjdfstest changes users, and so needs root");
     let cell = TestCell::start(&CellOptions::default());
-    let mount = Beside::new(&cell, "suid");
+    let mount = match volume {
+        SHARED => shared(&cell, "suid"),
+        _ => Beside::new(&cell, volume, "suid"),
+    };
     let configuration = cell.directory.path().join("pjdfstest.toml");
     let written = format!(
         "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\n\
@@ -83,17 +87,22 @@ fn pjdfstest(naptime: &str) {
 
 #[test]
 fn pjdfstest_passes() {
-    pjdfstest("0.01");
+    pjdfstest("main", "0.01");
 }
 
 /// Long, because the tests of times wait a little more than a second each.
 #[test]
 #[ignore = "by hand: cargo test -p nasd --test suites -- --ignored"]
 fn pjdfstest_passes_with_long_naps() {
-    pjdfstest("1.1");
+    pjdfstest("main", "1.1");
 }
 
-/// A mount of a cell beside its first one, where everybody gets to, and by a path that is short enough for a
+#[test]
+fn pjdfstest_passes_in_a_volume_that_clients_cache() {
+    pjdfstest(SHARED, "0.01");
+}
+
+/// A mount beside the first one of a cell, where everybody gets to, and by a path that is short enough for a
 /// socket's.
 struct Beside<'a> {
     cell: &'a TestCell,
@@ -101,13 +110,13 @@ struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    fn new(cell: &'a TestCell, options: &str) -> Self {
+    fn new(cell: &'a TestCell, volume: &str, options: &str) -> Self {
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), open).unwrap();
         let mut command = nasd();
-        command.arg("mount").arg(directory.path()).args(["--detach", "-o", options]);
-        command.arg("--cell").arg(cell.cell());
+        command.arg("mount").arg(directory.path()).args(["--volume", volume]);
+        command.args(["--detach", "-o", options]).arg("--cell").arg(cell.cell());
         let mounted = finish(command);
         assert!(mounted.status.success(), "{}", text(&mounted));
         Beside { cell, directory }
@@ -133,6 +142,16 @@ impl Drop for Beside<'_> {
     }
 }
 
+/// The volume of the personality `afs`.
+const SHARED: &str = "shared";
+
+/// Makes that volume, and mounts it.
+fn shared<'a>(cell: &'a TestCell, options: &str) -> Beside<'a> {
+    done(cell, &format!("volume create {SHARED} --personality afs"));
+    let cache = cell.directory.path().join("cache");
+    Beside::new(cell, SHARED, &format!("cache={},{options}", cache.display()))
+}
+
 /// How often each kind of operation comes.
 const WEIGHTS: &str = "[weights]\nclose_open = 1\nread = 10\nwrite = 10\ntruncate = 3\n\
     fsync = 1\nfdatasync = 1\nposix_fallocate = 2\npunch_hole = 3\nsendfile = 2\n\
@@ -144,6 +163,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// Runs fsx in a directory of a mount, with operations besides the usual ones.
 fn fsx(cell: &TestCell, directory: &Path, others: &str) {
+    fs::create_dir_all(directory).unwrap();
     let operations = number("NASD_FSX_OPERATIONS", 2_000).to_string();
     let configuration = cell.directory.path().join("fsx.toml");
     let text = format!("flen = 1048576\n[opsize]\nmax = 131072\n{WEIGHTS}{others}");
@@ -161,31 +181,53 @@ fn fsx(cell: &TestCell, directory: &Path, others: &str) {
     }
 }
 
+/// How often files are mapped.
+const NEVER_MAPPED: &str = "mapread = 0\nmapwrite = 0\ninvalidate = 0\n";
+const OFTEN_MAPPED: &str = "mapread = 10\nmapwrite = 10\ninvalidate = 2\n";
+const MAPPED_TOO: &str = "mapread = 5\nmapwrite = 5\ninvalidate = 2\n";
+
 #[test]
 fn fsx_finds_no_difference_through_the_page_cache() {
     let cell = TestCell::start(&CellOptions::default());
-    fsx(&cell, &cell.mountpoint(), "mapread = 0\nmapwrite = 0\ninvalidate = 0\n");
+    fsx(&cell, &cell.mountpoint(), NEVER_MAPPED);
 }
 
 #[test]
 fn fsx_finds_no_difference_in_mapped_files() {
     let cell = TestCell::start(&CellOptions::default());
-    fsx(&cell, &cell.mountpoint(), "mapread = 10\nmapwrite = 10\ninvalidate = 2\n");
+    fsx(&cell, &cell.mountpoint(), OFTEN_MAPPED);
 }
 
 #[test]
 fn fsx_finds_no_difference_around_the_page_cache() {
     let cell = TestCell::start(&CellOptions::default());
-    let direct = Beside::new(&cell, "direct");
-    fsx(&cell, direct.path(), "mapread = 0\nmapwrite = 0\ninvalidate = 0\n");
+    let direct = Beside::new(&cell, "main", "direct");
+    fsx(&cell, direct.path(), NEVER_MAPPED);
 }
 
 /// Both at once: written by the one, mapped and read by the other.
 #[test]
 fn fsx_finds_no_difference_where_files_are_mapped_and_go_around_the_page_cache() {
     let cell = TestCell::start(&CellOptions::default());
-    let direct = Beside::new(&cell, "direct");
-    fsx(&cell, direct.path(), "mapread = 5\nmapwrite = 5\ninvalidate = 2\n");
+    let direct = Beside::new(&cell, "main", "direct");
+    fsx(&cell, direct.path(), MAPPED_TOO);
+}
+
+/// The same ways where files are stored as a whole.
+#[test]
+fn fsx_finds_no_difference_in_a_volume_that_clients_cache() {
+    let cell = TestCell::start(&CellOptions::default());
+    let cached = shared(&cell, "cached");
+    fsx(&cell, &cached.path().join("read and written"), NEVER_MAPPED);
+    fsx(&cell, &cached.path().join("mapped"), OFTEN_MAPPED);
+}
+
+#[test]
+fn fsx_finds_no_difference_around_the_page_cache_in_a_volume_that_clients_cache() {
+    let cell = TestCell::start(&CellOptions::default());
+    let direct = shared(&cell, "direct");
+    fsx(&cell, &direct.path().join("read and written"), NEVER_MAPPED);
+    fsx(&cell, &direct.path().join("mapped"), MAPPED_TOO);
 }
 
 /// Each makes files of its own, and checks them.
