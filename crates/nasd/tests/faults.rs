@@ -7,9 +7,12 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+use support::lines::Mounted;
 use support::{
-    CellOptions, TestCell, finish, make_tree, noise, scratch, shell, signal, sync_tree, wait_until,
+    CellOptions, TestCell, finish, make_tree, noise, scratch, shared, shell, signal, sync_tree,
+    wait_until,
 };
 
 #[test]
@@ -55,7 +58,7 @@ fn a_drive_killed_during_tar_is_waited_for() {
     command.arg("-cf").arg(&archive).arg("-C").arg(cell.path("tree")).arg(".");
     let mut tar = command.spawn().unwrap();
     for round in 0..4 {
-        std::thread::sleep(Duration::from_millis(150));
+        thread::sleep(Duration::from_millis(150));
         let drive = if round % 2 == 0 { "drive-1.img" } else { "drive-2.img" };
         kill_drives(&cell, &[drive]);
     }
@@ -98,7 +101,7 @@ fn an_open_file_goes_on_without_the_manager() {
     signal(manager, "STOP");
 
     let started = Instant::now();
-    let worker = std::thread::spawn(move || {
+    let worker = thread::spawn(move || {
         for round in 0..50_u64 {
             let offset = round * 40_000;
             file.write_all_at(&noise(round, 30_000), offset).unwrap();
@@ -115,6 +118,103 @@ fn an_open_file_goes_on_without_the_manager() {
     // The close may tell the manager; with it back, all works.
     assert_eq!(fs::metadata(&path).unwrap().len(), 2 << 20);
     fs::write(cell.path("another"), "x").unwrap();
+}
+
+/// A manager that answers nothing, until this is dropped.
+struct Stopped(u32);
+
+impl Stopped {
+    fn manager_of(cell: &TestCell) -> Stopped {
+        let manager = cell.member("manager serve");
+        signal(manager, "STOP");
+        Stopped(manager)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
+    }
+}
+
+/// What a mount of a volume of the personality `afs` was told of, and what is to be the same as long as it may be believed.
+struct Known<'a> {
+    at: &'a Mounted,
+    large: Vec<u8>,
+}
+
+impl<'a> Known<'a> {
+    const FILES: u64 = 20;
+
+    fn make(by: &Mounted, at: &'a Mounted) -> Known<'a> {
+        fs::create_dir(by.join("folder")).unwrap();
+        for number in 0..Known::FILES {
+            fs::write(by.join(&format!("folder/{number}")), noise(number, 10_000)).unwrap();
+        }
+        let large = noise(99, 8 << 20);
+        fs::write(by.join("large"), &large).unwrap();
+        Known { at, large }
+    }
+
+    fn look(&self) {
+        for number in 0..Known::FILES {
+            let path = self.at.join(&format!("folder/{number}"));
+            assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
+            assert!(fs::read(&path).unwrap() == noise(number, 10_000));
+        }
+        let names = fs::read_dir(self.at.join("folder")).unwrap();
+        assert_eq!(names.count() as u64, Known::FILES);
+        assert!(!fs::exists(self.at.join("folder/not there")).unwrap());
+        self.read_at(0);
+    }
+
+    /// A part of a file that is too long to be kept unless it is read from begin to end.
+    fn read_at(&self, offset: u64) {
+        let mut part = vec![0; 50_000];
+        File::open(self.at.join("large")).unwrap().read_exact_at(&mut part, offset).unwrap();
+        assert!(part == self.large[offset as usize..][..part.len()]);
+    }
+}
+
+#[test]
+fn what_clients_know_is_read_without_the_manager_and_only_closing_waits_for_it() {
+    // A client may not have been heard of for a third of its lease of six seconds when the manager stops.
+    const LEAST_OF_A_LEASE: Duration = Duration::from_millis(3500);
+    let cell = shared::cell();
+    let (one, two) = (shared::mounted(&cell, "one"), shared::mounted(&cell, "two"));
+    let known = Known::make(&one, &two);
+    // A machine that has other work as well may be too slow, once.
+    let is_read = (0..3).any(|round| {
+        known.look();
+        let text = format!("in round {round}");
+        let mut written = File::create(two.join("written")).unwrap();
+        let stopped = Stopped::manager_of(&cell);
+        let begun = Instant::now();
+        written.write_all(text.as_bytes()).unwrap();
+        let closing = thread::spawn(move || drop(written));
+        let in_time = thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                // What the kernel knows, and then what the mount does; what nobody has read yet is at the drive.
+                known.look();
+                fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+                known.look();
+                known.read_at(5 << 20);
+            });
+            while !reading.is_finished() && begun.elapsed() < LEAST_OF_A_LEASE {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let in_time = reading.is_finished();
+            assert!(!in_time || !closing.is_finished(), "it was stored without the manager");
+            drop(stopped);
+            reading.join().unwrap();
+            in_time
+        });
+        closing.join().unwrap();
+        assert_eq!(fs::read_to_string(one.join("written")).unwrap(), text);
+        in_time
+    });
+    assert!(is_read, "it was not read within a lease");
+    known.look();
 }
 
 #[test]
@@ -178,7 +278,7 @@ fn a_mount_that_was_unmounted_stays_so() {
     assert!(output.status.success(), "{}", support::text(&output));
     let is_there = || cell.members().iter().any(|(_, line)| line.contains("mount"));
     wait_until("it has ended", || !is_there());
-    std::thread::sleep(Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     assert!(!is_there(), "it came back");
 }
 
@@ -223,7 +323,7 @@ fn modification_times_survive_the_drives() {
     synced.sync_all().unwrap();
     again.sync_all().unwrap();
     File::open(cell.path("touched")).unwrap().sync_all().unwrap();
-    std::thread::sleep(Duration::from_secs(4));
+    thread::sleep(Duration::from_secs(4));
     kill_drives(&cell, &DRIVES);
     let names = ["synced", "left alone", "closed", "touched", "again"];
     for name in names {
