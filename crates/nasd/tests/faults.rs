@@ -7,9 +7,11 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use support::lines::Mounted;
+use support::lines::{Mounted, done, facts};
 use support::{
     CellOptions, TestCell, finish, make_tree, noise, scratch, shared, shell, signal, sync_tree,
     wait_until,
@@ -231,6 +233,130 @@ fn a_manager_that_dies_is_restarted_and_nothing_is_lost() {
             assert!(fs::read(&path).unwrap() == noise(round, 10_000), "{}", path.display());
         }
     }
+}
+
+/// A file of a volume that is about to be full, and how much of it was stored for sure.
+struct Growing {
+    path: PathBuf,
+    seed: u64,
+    stored: u64,
+}
+
+impl Growing {
+    const LONGEST: usize = 4 << 20;
+
+    fn new(at: &Mounted, seed: u64) -> Growing {
+        let path = at.join(&format!("growing-{seed}"));
+        File::create_new(&path).unwrap();
+        Growing { path, seed, stored: 0 }
+    }
+
+    /// Stores so much more; of files with an odd number by appending.
+    fn grow(&mut self, data: &[u8], count: usize) -> std::io::Result<()> {
+        let part = &data[self.stored as usize..][..count];
+        let mut file = match self.seed % 2 {
+            0 => OpenOptions::new().write(true).open(&self.path)?,
+            _ => OpenOptions::new().append(true).open(&self.path)?,
+        };
+        match self.seed % 2 {
+            0 => file.write_all_at(part, self.stored)?,
+            _ => file.write_all(part)?,
+        }
+        file.sync_all()?;
+        self.stored += count as u64;
+        Ok(())
+    }
+}
+
+/// Grows files of a mount by turns until there is room for no byte more; tells all how much was stored.
+fn fill(at: &Mounted, first: u64, all: &AtomicU64) -> Vec<Growing> {
+    let mut files: Vec<Growing> = (first..first + 4).map(|seed| Growing::new(at, seed)).collect();
+    let data: Vec<Vec<u8>> = files.iter().map(|file| noise(file.seed, Growing::LONGEST)).collect();
+    let mut count = 20_011;
+    for turn in (0..files.len()).cycle() {
+        match files[turn].grow(&data[turn], count) {
+            Ok(()) => {
+                all.fetch_add(count as u64, Ordering::AcqRel);
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+                if count == 1 {
+                    break;
+                }
+                count = count.div_ceil(2);
+            }
+        }
+    }
+    files
+}
+
+/// Makes a file. What `close` says nobody would be told.
+fn store(path: &Path, data: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(data)?;
+    file.sync_all()
+}
+
+/// The bytes of all files in the root of a volume.
+fn lengths(at: &Mounted) -> u64 {
+    let entries = fs::read_dir(&at.0).unwrap();
+    entries.map(|entry| fs::metadata(entry.unwrap().path()).unwrap().len()).sum()
+}
+
+/// Waits until that is what there is room for, as all are told: `df` in whole blocks.
+fn wait_for_room(cell: &TestCell, at: &Mounted, quota: u64, room: u64) {
+    wait_until("there is that room", || {
+        let told = facts(cell, "volume quota shared");
+        let df = rustix::fs::statvfs(&at.0).unwrap();
+        told["quota_bytes"] == quota
+            && told["free_bytes"] == room
+            && (df.f_blocks, df.f_bavail) == (quota / df.f_frsize, room / df.f_frsize)
+    });
+}
+
+#[test]
+fn a_quota_is_kept_to_the_byte_while_managers_are_killed() {
+    const QUOTA: u64 = 12 << 20;
+    let cell = shared::cell();
+    done(&cell, "volume quota shared 12M");
+    let mounts = ["one", "two", "three"].map(|called| shared::mounted(&cell, called));
+    // Whoever writes sees what he has not stored yet, too.
+    let other = shared::mounted(&cell, "other");
+    let stored = AtomicU64::new(0);
+    let grown: Vec<Growing> = thread::scope(|scope| {
+        let (mut filling, stored) = (Vec::new(), &stored);
+        for (first, at) in [0, 4, 8].into_iter().zip(&mounts) {
+            filling.push(scope.spawn(move || fill(at, first, stored)));
+        }
+        // Also when there is hardly any room left.
+        for part in [10, 40, 70, 99] {
+            let is_stored = || stored.load(Ordering::Acquire) >= QUOTA / 100 * part;
+            wait_until("so much is stored", is_stored);
+            cell.kill_and_await("manager serve");
+            let has = lengths(&other);
+            assert!(has <= QUOTA, "{has} bytes");
+        }
+        filling.into_iter().flat_map(|filling| filling.join().unwrap()).collect()
+    });
+    // Whoever was refused a byte was so with all others' taken.
+    assert_eq!(lengths(&mounts[1]), QUOTA);
+    for file in &grown {
+        let found = fs::read(&file.path).unwrap();
+        let expected = noise(file.seed, found.len());
+        assert!(found.len() as u64 >= file.stored && found == expected, "{:?}", file.path);
+    }
+    wait_for_room(&cell, &mounts[2], QUOTA, 0);
+    let removed = fs::metadata(&grown[1].path).unwrap().len();
+    fs::remove_file(&grown[1].path).unwrap();
+    wait_for_room(&cell, &mounts[2], QUOTA, removed);
+    cell.kill_and_await("manager serve");
+    wait_for_room(&cell, &mounts[0], QUOTA, removed);
+    let (fits, refused) = (mounts[2].join("fits"), mounts[1].join("refused"));
+    store(&fits, &noise(100, removed as usize)).unwrap();
+    let full = store(&refused, b"x").unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    assert_eq!(lengths(&mounts[0]), QUOTA);
+    wait_for_room(&cell, &mounts[1], QUOTA, 0);
 }
 
 #[test]
