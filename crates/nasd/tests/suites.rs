@@ -94,7 +94,7 @@ fn pjdfstest_passes() {
 #[test]
 #[ignore = "by hand: cargo test -p nasd --test suites -- --ignored"]
 fn pjdfstest_passes_with_long_naps() {
-    pjdfstest("main", "1.1");
+    ["main", SHARED].iter().for_each(|volume| pjdfstest(volume, "1.1"));
 }
 
 #[test]
