@@ -487,6 +487,25 @@ fn a_store_whose_asker_went_away_before_it_was_told_ends_with_its_time() {
 }
 
 #[test]
+fn the_file_manager_that_stores_a_file_itself_is_not_told_of_what_others_change() {
+    let mut all = sessions(&[1, 2]);
+    assert_eq!(store_own(&mut all), Ok(Turn::Done(3)));
+    let mut recall = all.begin_change(1, [FILE].into_iter(), NOW).unwrap();
+    assert!(all.is_recalled(&mut recall));
+    all.end_store(FILE, 3);
+    assert_eq!(turn(&mut all, |all| Ok(all.settled(FILE, 3))), Ok(Turn::Done(())));
+    all.end_change(1, [FILE].into_iter());
+    assert_eq!(read(&mut all, 2), Ok(Turn::Done(Reading::Promised(4))));
+    // Nor that somebody else has raised the version.
+    assert_eq!(store_own(&mut all), Ok(Turn::Done(5)));
+    all.version_raised(FILE);
+    deal_with(&mut all, 2, 1);
+    all.drive = 6;
+    assert_eq!(write(&mut all, 1), Ok(Turn::Done(7)));
+    assert_eq!(Returning::of(1, 7).ask(&mut all), Ok(Turn::Done(true)));
+}
+
+#[test]
 fn who_holds_too_many_callbacks_is_told_that_some_end() {
     let most = Limits::default().of_client as u64;
     let mut all = sessions(&[1]);

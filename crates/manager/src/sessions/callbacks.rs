@@ -412,7 +412,8 @@ impl FileCallbacks {
         self.work.retain(|work| work.file() != file);
         self.stores.remove(&file);
         self.stored.remove(&file);
-        self.rules.raised(file)
+        let told = self.rules.raised(file);
+        self.clients_among(told, file)
     }
 
     /// A file is gone.
@@ -469,7 +470,18 @@ impl FileCallbacks {
 
     /// The file manager is about to change attributes or names on behalf of a client: whom to tell.
     pub(super) fn begin_change(&mut self, client: u64, file: FileHandle) -> Vec<u64> {
-        self.rules.begin_change(client, file)
+        let told = self.rules.begin_change(client, file);
+        self.clients_among(told, file)
+    }
+
+    /// Those who are to be told something of a file, without the file manager, where it is storing the file itself: it believes nothing, and would
+    /// be waited for without end.
+    fn clients_among(&mut self, told: Vec<u64>, file: FileHandle) -> Vec<u64> {
+        if !told.contains(&MANAGER) {
+            return told;
+        }
+        self.rules.told_change(MANAGER, file);
+        told.into_iter().filter(|client| *client != MANAGER).collect()
     }
 
     /// It has.
