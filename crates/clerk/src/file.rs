@@ -433,14 +433,14 @@ impl FileState {
     }
 
     /// What follows when bytes were taken: they are made durable at once if earlier ones failed, of
-    /// which there were so many failures; or soon if there are many.
+    /// which there were so many failures, unless the file is stored as a whole; or soon if there are many.
     pub(crate) fn go_on_after_write(
         self: &Arc<Self>,
         core: &Arc<Core>,
         write_through: Option<u64>,
         much: bool,
     ) -> Result<(), ClerkError> {
-        if let Some(errors_before) = write_through {
+        if let Some(errors_before) = write_through.filter(|_| core.promises().is_none()) {
             match self.sync_reporting(core, errors_before) {
                 // The bytes are taken, and what becomes of them is told later.
                 Err(ClerkError::Interrupted) => return Ok(()),
@@ -795,7 +795,10 @@ impl FileState {
             let length = size
                 .map_or(range.length, |size| range.length.min(size.saturating_sub(range.offset)));
             if length == 0 {
-                return Ok(());
+                // The store's version is to be durable all the same.
+                return core
+                    .with_grant_to_change(slot, |grant| core.objects.flush(grant))
+                    .map(drop);
             }
             let range = ByteRange::new(range.offset, length);
             core.with_grant_to_change(slot, |grant| core.objects.punch(grant, range))

@@ -336,16 +336,17 @@ impl CallbacksOf<'_> {
     /// Ends a store that came to nothing.
     fn give_back(&self, client: u64, file: FileHandle, version: Version) {
         self.names.settle_if_gone(file);
-        let turn = self.hub.with(|all, now| {
-            let mut is_noted = false;
-            let turn = all.returned((client, self.member), file, version, &mut is_noted, now);
-            if is_noted {
-                all.end_return(client, file, version);
+        let turn = self.hub.with(|all, _| {
+            // Where the session is over so is the store.
+            if !all.is_stored_by(client, file) || all.version_of(file) != Some(version) {
+                return Turn::Done(());
             }
-            turn
+            // As though its time were over: nobody has made durable what the drive has of it, nor its version.
+            all.end_store(file, version);
+            all.settled(file, version)
         });
-        // Where the session is over so is the store. What can't be done now is done by whoever asks next, or by [`tend`].
-        if let Ok(Turn::Work(work)) = turn {
+        // What can't be done now is done by whoever asks next, or by [`tend`].
+        if let Turn::Work(work) = turn {
             let _ = perform(self.hub, self.names, work);
         }
     }

@@ -10,7 +10,7 @@
 //! Programs write on meanwhile: what they write comes with the next store, apart from what overwrites something that is on its way, which
 //! waits.
 
-use std::sync::{Arc, TryLockError};
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use nasd_afs::callbacks::Version;
@@ -218,15 +218,20 @@ impl FileState {
         let mut inner = self.lock();
         self.forget_rest(core, &mut inner, failed);
         let may_be_lost = inner.store.as_ref().is_some_and(|store| store.may_be_lost);
-        if !may_be_lost {
-            self.after_answer(core, inner, 0);
-            return self.end_store(core);
+        if may_be_lost {
+            self.abandon(core, inner);
+            return Ok(());
         }
-        // Whoever returns it says that all is durable. The file manager ends it when its time is over, and makes that durable.
+        self.after_answer(core, inner, 0);
+        self.end_as_it_is(core)
+    }
+
+    /// The store is not returned, as whoever returns one says that all is durable. The file manager ends it when its time is over, and makes that
+    /// durable. That it has failed is known.
+    fn abandon(self: &Arc<Self>, core: &Arc<Core>, mut inner: MutexGuard<'_, Inner>) {
         (inner.store, inner.target, inner.begun, inner.shown) = (None, None, None, None);
         inner.forget_read();
         self.after_answer(core, inner, 0);
-        Ok(())
     }
 
     /// What a part of was lost is not stored at all. Who has written something since he was told of that is told once more.
@@ -263,7 +268,10 @@ impl FileState {
             (store.before, store.stored) = (None, None);
         }
         let outcome = change();
-        let ended = self.end_store(core);
+        let ended = match &outcome {
+            Ok(_) => self.end_store(core),
+            Err(_) => self.end_as_it_is(core),
+        };
         if ended == Err(ClerkError::Interrupted) {
             self.sync_in_background(core);
         }
@@ -452,6 +460,14 @@ impl FileState {
             if told.file.attributes.size == 0 {
                 return Ok(told);
             }
+            let issued = told.file.capability;
+            let grant = Grant::new(Arc::clone(caller), self.handle, issued, core.protection());
+            match core.objects.flush(&grant) {
+                Ok(_) => {}
+                Err(ClerkError::Interrupted) => return Err(ClerkError::Interrupted),
+                // Whoever returns it says that the drive will have that version: it is asked for again.
+                Err(_) => continue,
+            }
             let returned = core.ask_in_session(|names| {
                 names.return_capability(caller, self.handle, told.version)
             })?;
@@ -608,6 +624,22 @@ impl FileState {
             self.return_left(core);
         }
         ended
+    }
+
+    /// Returns the capability of a store that has failed, so that nobody knows whether anything was written and is durable: the drive is to have the
+    /// version in any case. If it came back with the one before, another store would get the same, and copies of this one would be taken for
+    /// copies of that.
+    fn end_as_it_is(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        let grant = self.lock().store.as_ref().map(|store| Arc::clone(&store.grant));
+        let Some(Err(error)) = grant.map(|grant| core.objects.flush(&grant)) else {
+            return self.end_store(core);
+        };
+        if error == ClerkError::Interrupted {
+            return Err(error);
+        }
+        tracing::debug!(%error, handle = ?self.handle, "a store that failed is not returned");
+        self.abandon(core, self.lock());
+        Ok(())
     }
 
     /// Returns the capability, until the file manager has said that the store is done.

@@ -168,4 +168,47 @@ fn who_stores_sees_what_others_have_changed_meanwhile() {
         cell.hold_returns(false);
         closing.join().unwrap().unwrap();
     });
+
+#[test]
+fn a_store_is_whole_also_after_one_that_has_failed() {
+    let cell = cell(1);
+    cell.set_callbacks();
+    let late = Duration::from_secs(3600);
+    let clerk = cell.clerk(Settings { flush_after_idle: late, ..settings() });
+    let (file, handle) = new_file(&clerk, "f");
+    file.write(0, b"old and good").unwrap();
+    file.close().unwrap();
+    let drive = cell.drive(0);
+    drive.fail_writes(Some(Status::NoSpace));
+    file.write(0, b"never").unwrap();
+    assert_eq!(file.close(), Err(ClerkError::Drive(Status::NoSpace)));
+    drive.fail_writes(None);
+    let writes = || drive.counters.writes.load(Ordering::Relaxed);
+    let before = writes();
+    file.write(0, b"new").unwrap();
+    file.append(b"!").unwrap();
+    assert_eq!(writes(), before, "others would see a part of it");
+    file.close().unwrap();
+    assert_eq!(drive.durable_bytes(handle.object).unwrap(), b"new and good!");
+}
+
+#[test]
+fn what_is_returned_is_durable_also_where_nothing_was_written() {
+    let cell = cell(1);
+    cell.set_callbacks();
+    let late = Duration::from_secs(3600);
+    let clerk = cell.clerk(Settings { flush_after_idle: late, ..settings() });
+    let (file, _) = new_file(&clerk, "f");
+    file.write(0, b"old").unwrap();
+    file.close().unwrap();
+    let drive = cell.drive(0);
+    drive.fail_writes(Some(Status::MediumError));
+    let flushes = || drive.counters.flushes.load(Ordering::Relaxed);
+    for _ in 0..2 {
+        let before = flushes();
+        // The last write is the flush, and fails.
+        file.write(0, b"never").unwrap();
+        assert_eq!(file.close(), Err(ClerkError::Drive(Status::MediumError)));
+        assert_eq!(flushes(), before + 2);
+    }
 }
