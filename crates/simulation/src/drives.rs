@@ -16,6 +16,7 @@ use crate::random::Random;
 use crate::sabotage::{BadCopier, Forgetful};
 use crate::serving::ServedHere;
 use crate::turns::{Time, lock};
+use crate::watching::{Watch, Watched};
 
 /// Bytes of a device.
 const DEVICE_BYTES: u64 = 24 << 20;
@@ -111,6 +112,7 @@ pub struct ComponentDrive {
     skew: u64,
     cache_bytes: usize,
     sabotage: Sabotage,
+    watch: Option<Arc<dyn Watch>>,
     inner: Mutex<Inner>,
 }
 
@@ -130,30 +132,27 @@ impl ComponentDrive {
         faults: (u64, Sabotage),
         random: Random,
     ) -> ComponentDrive {
-        ComponentDrive::over((image_of(drive, false), CACHE_BYTES), cables, drive, faults, random)
+        let image = (image_of(drive, false), CACHE_BYTES);
+        ComponentDrive::over(image, cables, drive, (faults, None), random)
     }
 
-    /// The same, with a partition that a file manager may use.
+    /// The same, with a partition that a file manager may use, and somebody who looks at what it does.
     pub fn with_partition(
         cables: &Arc<Cables>,
         drive: DriveId,
         faults: (u64, Sabotage),
+        watch: Arc<dyn Watch>,
         random: Random,
     ) -> ComponentDrive {
-        ComponentDrive::over(
-            (image_of(drive, true), SMALL_CACHE_BYTES),
-            cables,
-            drive,
-            faults,
-            random,
-        )
+        let image = (image_of(drive, true), SMALL_CACHE_BYTES);
+        ComponentDrive::over(image, cables, drive, (faults, Some(watch)), random)
     }
 
     fn over(
         (at_start, cache_bytes): (Image, usize),
         cables: &Arc<Cables>,
         drive: DriveId,
-        (skew, sabotage): (u64, Sabotage),
+        ((skew, sabotage), watch): ((u64, Sabotage), Option<Arc<dyn Watch>>),
         random: Random,
     ) -> ComponentDrive {
         let device = Arc::new(FaultyDevice::over(at_start.clone(), FaultPlan::default()));
@@ -167,6 +166,7 @@ impl ComponentDrive {
             skew,
             cache_bytes,
             sabotage,
+            watch,
             inner: Mutex::new(inner),
         };
         made.start();
@@ -207,10 +207,15 @@ impl ComponentDrive {
             Ok(drive) => {
                 let drive = Arc::new(drive);
                 inner.running = Some(Arc::clone(&drive));
+                let own = (self.drive, Arc::clone(&drive));
                 let served = match self.sabotage {
                     Sabotage::ForgetsWrites => Forgetful::serving(drive),
                     Sabotage::MakesEmptyCopies => BadCopier::serving(drive),
                     _ => ServedHere::serving(drive),
+                };
+                let served = match &self.watch {
+                    Some(watch) => Watched::serving(own, served, watch),
+                    None => served,
                 };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));
             }

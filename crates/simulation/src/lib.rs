@@ -23,6 +23,7 @@ mod sabotage;
 mod serving;
 mod threads;
 mod turns;
+mod watching;
 #[cfg(test)]
 mod written;
 

@@ -32,7 +32,7 @@ pub const EPOCH: Timestamp = Timestamp(1_700_000_000_000_000_000);
 pub struct NodeId(pub usize);
 
 /// What goes wrong with messages, each once in so many; 0 is never.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
     /// The connection breaks before a request has come.
     pub lost_requests: u64,

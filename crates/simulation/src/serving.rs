@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use nasd_protocol::drive::{Procedure, SetattrArguments, WriteArguments};
+use nasd_protocol::drive::{
+    BatchArguments, BatchOperation, Procedure, SetattrArguments, WriteArguments,
+};
 use nasd_transport::{
     Answer, Arriving, Attempt, Call, CallHead, Identity, OpaqueAuth, OutgoingCall, Payload, Peer,
     Presence, Receive, Service, Standing, Waits,
 };
+use nasd_types::ObjectId;
 use nasd_xdr::{Decoder, XdrDecode};
 
 /// A flavor of authentication, and its body.
@@ -69,6 +72,22 @@ impl Request {
         let partition = self.body.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))?;
         let object = self.body.get(4..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))?;
         Some((partition, object))
+    }
+
+    /// Which objects of a drive it is of, as far as its arguments name some.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        match self.arguments_of::<BatchArguments>(Procedure::Batch as u32) {
+            Some(batch) => {
+                let named = |operation: &BatchOperation| match operation {
+                    BatchOperation::Create(object, _) => *object,
+                    BatchOperation::Remove(object)
+                    | BatchOperation::Setattr(object, _)
+                    | BatchOperation::Getattr(object) => Some(*object),
+                };
+                batch.operations.iter().filter_map(named).collect()
+            }
+            None => self.name().map(|(_, object)| ObjectId(object)).into_iter().collect(),
+        }
     }
 
     /// Its arguments, if it calls that procedure.

@@ -33,7 +33,7 @@ fn nobody_reads_what_is_old_whatever_fails() {
         None => run < LEAST || began.elapsed() < seconds,
     };
     let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-    let counts = [const { AtomicU64::new(0) }; 5];
+    let counts = [const { AtomicU64::new(0) }; 6];
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -43,7 +43,8 @@ fn nobody_reads_what_is_old_whatever_fails() {
             match run(first + at, |_| {}) {
                 Ok(report) => {
                     let told = [1, report.done, report.failed, report.faults];
-                    let told = told.into_iter().chain([u64::from(report.is_undecided)]);
+                    let more = [report.refused, u64::from(report.is_undecided)];
+                    let told = told.into_iter().chain(more);
                     counts.iter().zip(told).for_each(|(count, told)| {
                         count.fetch_add(told, Ordering::Relaxed);
                     });
@@ -62,9 +63,9 @@ fn nobody_reads_what_is_old_whatever_fails() {
     std::thread::scope(|scope| {
         (0..threads).for_each(|_| drop(scope.spawn(work)));
     });
-    let [runs, done, fails, faults, undecided] = counts.map(AtomicU64::into_inner);
+    let [runs, done, fails, faults, refused, undecided] = counts.map(AtomicU64::into_inner);
     println!(
-        "{runs} seeds, {done} operations, {fails} that failed, {faults} faults, {undecided} undecided, {:.0?}",
+        "{runs} seeds, {done} operations, {fails} that failed, {refused} without room, {faults} faults, {undecided} undecided, {:.0?}",
         began.elapsed()
     );
     let failed = failed.into_inner().unwrap();
@@ -76,6 +77,7 @@ fn make_calm(plan: &mut Plan) {
     (plan.clients, plan.files, plan.operations) = (3, 1, 40);
     (plan.faults, plan.patience) = (Faults::default(), Duration::from_secs(600));
     (plan.has_cache, plan.pause) = (true, Duration::from_millis(20));
+    plan.room = None;
 }
 
 /// How many of these seeds find something that is broken on purpose.
@@ -124,6 +126,30 @@ fn writes_that_a_drive_forgets_are_found() {
         plan.sabotage = Sabotage::ForgetsWrites;
     });
     assert!(found >= 6, "{found} of 8");
+}
+
+/// Makes a plan one of several clients and files, without faults, who run into a quota all the time.
+fn make_full(plan: &mut Plan) {
+    make_calm(plan);
+    (plan.files, plan.pieces, plan.room) = (2, 2, Some(9000));
+}
+
+#[test]
+fn a_volume_is_filled_to_the_last_byte() {
+    let refused = |seed| run(seed, make_full).expect("all is well").refused;
+    let refused: Vec<u64> = (1..9).map(refused).collect();
+    assert!(refused.iter().all(|times| *times >= 3), "{refused:?}");
+}
+
+#[test]
+fn a_byte_too_much_or_too_little_is_found() {
+    for sabotage in [Sabotage::AllowsTooMuch, Sabotage::AllowsTooLittle] {
+        let found = found(1..5, |plan| {
+            make_full(plan);
+            plan.sabotage = sabotage;
+        });
+        assert_eq!(found, 4, "{sabotage:?}");
+    }
 }
 
 /// What else would a seed be good for.

@@ -14,16 +14,21 @@ use crate::network::{Cables, NodeId, SimulatedNetwork};
 use crate::random::Random;
 use crate::turns::{ProcessId, Time, lock};
 
-use super::history::History;
+use super::history::{History, Storing};
+use super::lengths::Lengths;
 use super::names::{Action, NAMES, Target};
 use super::plan::Plan;
 use super::registers::Value;
+use super::room::NO_ROOM;
 
 /// The volume.
 pub(super) const VOLUME: &str = "home";
 
 /// Bytes of a piece of a file, and of the hole behind it: so each piece is written by itself.
-const PIECE: usize = 4096;
+pub(super) const PIECE: usize = 4096;
+
+/// Files that may have so many bytes altogether get fewer than this behind what is read of them.
+const MOST_EXTRA: usize = 2 * PIECE + 1;
 
 /// The first so many names are in the root, the others in a directory.
 const IN_ROOT: usize = 3;
@@ -40,6 +45,7 @@ pub(super) struct Site {
     pub(super) time: Arc<Time>,
     pub(super) plan: Plan,
     pub(super) history: Mutex<History>,
+    pub(super) lengths: Arc<Lengths>,
     pub(super) places: Mutex<Option<Places>>,
     pub(super) manager: NodeId,
 }
@@ -56,9 +62,9 @@ pub(super) struct Client {
 /// It at work.
 pub(super) struct Working {
     client: Arc<Client>,
-    clerk: Arc<Clerk>,
-    caller: Arc<Caller>,
-    places: Places,
+    pub(super) clerk: Arc<Clerk>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) places: Places,
     /// Files that stay open.
     open: BTreeMap<usize, OpenFile>,
     /// What it has tried to store in which file, and was told to have failed: it may see that before others do.
@@ -78,7 +84,8 @@ fn contents(value: Value, pieces: usize) -> Vec<Vec<u8>> {
     (0..pieces).map(piece).collect()
 }
 
-const fn bytes_of(pieces: usize) -> usize {
+/// Bytes of a file of so many pieces.
+pub(super) const fn bytes_of(pieces: usize) -> usize {
     (2 * pieces - 1) * PIECE
 }
 
@@ -158,16 +165,20 @@ impl Client {
 }
 
 impl Working {
-    fn site(&self) -> &Site {
+    pub(super) fn site(&self) -> &Site {
         &self.client.site
     }
 
-    fn history(&self) -> std::sync::MutexGuard<'_, History> {
+    pub(super) fn history(&self) -> std::sync::MutexGuard<'_, History> {
         lock(&self.site().history)
     }
 
-    fn who(&self) -> String {
+    pub(super) fn who(&self) -> String {
         format!("client {} at {:?}", self.client.number, self.site().time.now())
+    }
+
+    pub(super) fn tell(&self, what: impl FnOnce() -> String) {
+        self.client.tell(what);
     }
 
     /// Makes what there is from the beginning.
@@ -182,7 +193,7 @@ impl Working {
         let places = Places { files, directories: [root, directory] };
         self.places = places.clone();
         *lock(&self.site().places) = Some(places);
-        (0..self.site().plan.files).try_for_each(|file| self.store(file))?;
+        (0..self.site().plan.files).try_for_each(|file| self.store(file, 0))?;
         // Names are durable a moment later.
         self.site().time.sleep(Duration::from_secs(2));
         Ok(())
@@ -196,11 +207,13 @@ impl Working {
             self.site().time.sleep(pause);
             let file = random.index(plan.files);
             let (name, other) = (random.index(NAMES), random.index(NAMES));
+            let extra = plan.room.map_or(0, |_| random.index(MOST_EXTRA));
             let is_writer = self.client.place < plan.writers;
             let outcome = match random.index(20) {
                 0..7 => self.read(file, random.one_in(2)),
-                7..12 if is_writer => self.store(file),
+                7..12 if is_writer => self.store(file, extra),
                 7.. if !is_writer => self.read(file, true),
+                18 if plan.room.is_some() => self.resize(file, extra * random.index(2)),
                 12.. if !plan.names => self.read(file, false),
                 12 | 13 => self.create(name, random.one_in(2)),
                 14 => self.remove(name),
@@ -231,7 +244,8 @@ impl Working {
         }
     }
 
-    pub(super) fn store(&mut self, file: usize) -> Result<(), ClerkError> {
+    /// Stores a file, with so many bytes more behind what is read of it.
+    pub(super) fn store(&mut self, file: usize, extra: usize) -> Result<(), ClerkError> {
         if self.left.values().any(|left| *left == file) {
             // What is left of it would be stored with what is written next, or in the middle of that.
             return self.read(file, false);
@@ -246,7 +260,12 @@ impl Working {
             .iter()
             .enumerate()
             .try_for_each(|(number, piece)| open.write((2 * number * PIECE) as u64, piece))
+            .and_then(|()| open.write(bytes_of(pieces) as u64, &vec![0xee; extra]))
             .and_then(|()| open.close());
+        if stored == Err(NO_ROOM) {
+            self.has_no_room(file, storing, extra);
+            return Ok(());
+        }
         stored?;
         self.client.tell(|| format!("has stored {:x}", storing.value));
         let slow = self.site().plan.slow();
@@ -256,6 +275,16 @@ impl Working {
         Ok(())
     }
 
+    /// Nothing of what there was no room for is kept here to be stored later.
+    fn has_no_room(&mut self, file: usize, storing: Storing, extra: usize) {
+        let (plan, now) = (&self.site().plan, self.site().time.now());
+        let length = (bytes_of(plan.pieces) + extra) as u64;
+        let is_begun_once = plan.faults.are_none() && now - storing.begun < plan.slow();
+        self.is_refused(self.places.files[file], length, storing.begun);
+        self.history().is_refused(storing, is_begun_once);
+        self.left.remove(&storing.value);
+    }
+
     pub(super) fn read(&mut self, file: usize, is_kept: bool) -> Result<(), ClerkError> {
         let begun = self.history().moment();
         let pieces = self.site().plan.pieces;
@@ -263,7 +292,8 @@ impl Working {
             Some(open) => open,
             None => self.clerk.open(&self.caller, self.places.files[file], OpenMode::READ)?.0,
         };
-        let mut data = vec![0xff; bytes_of(pieces) + 1];
+        let has_extra = self.site().plan.room.is_some();
+        let mut data = vec![0xff; bytes_of(pieces) + usize::from(!has_extra)];
         let length = open.read(0, &mut data)?;
         data.truncate(length);
         match values(&data, pieces) {
@@ -318,6 +348,10 @@ impl Working {
         let stored = open.write(0, &new_contents(file)).and_then(|()| open.close());
         match stored {
             Err(error) if status(&error) == Some(ManagerStatus::Stale) => return Ok(()),
+            Err(NO_ROOM) => {
+                self.is_refused(file, PIECE as u64, begun);
+                return Ok(());
+            }
             stored => stored?,
         }
         self.client.tell(|| format!("has stored the new file {:x}", target(file)));

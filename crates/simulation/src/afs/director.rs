@@ -75,6 +75,7 @@ impl Director {
         while !self.are_all_done() && cell.time.failure().is_none() && cell.time.now() < until {
             let wait = cell.random.between(Duration::from_millis(5), longest);
             cell.time.sleep(wait);
+            cell.check_account();
             self.end_what_ends(cell);
             for drive in &cell.drives {
                 if cell.random.one_in(3) {

@@ -20,6 +20,8 @@ pub(crate) struct History {
     /// Operations that have ended well, and others.
     pub(crate) done: u64,
     pub(crate) failed: u64,
+    /// For which there was no room.
+    pub(crate) refused: u64,
 }
 
 /// A store that is under way.
@@ -27,7 +29,7 @@ pub(crate) struct History {
 pub(crate) struct Storing {
     file: usize,
     pub(crate) value: Value,
-    begun: Duration,
+    pub(crate) begun: Duration,
 }
 
 impl History {
@@ -56,6 +58,14 @@ impl History {
         if let Some(store) = self.files[storing.file].stores.get_mut(&storing.value) {
             store.span.ended = Some(moment);
             store.may_be_half = now - storing.begun >= slow;
+        }
+    }
+
+    /// There was no room for it. Nothing of it is stored then, unless it was begun anew: what it had stored before that may be.
+    pub(crate) fn is_refused(&mut self, storing: Storing, is_begun_once: bool) {
+        self.done += 1;
+        if is_begun_once {
+            self.files[storing.file].stores.remove(&storing.value);
         }
     }
 

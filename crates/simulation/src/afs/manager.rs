@@ -37,6 +37,16 @@ impl KeyKeeper for Keyring {
     }
 }
 
+/// What it is told that all files may have together.
+fn quota(plan: &Plan) -> Option<u64> {
+    let quota = plan.quota()?;
+    Some(match plan.sabotage {
+        Sabotage::AllowsTooMuch => quota + 1,
+        Sabotage::AllowsTooLittle => quota.saturating_sub(1),
+        _ => quota,
+    })
+}
+
 /// See the module.
 pub(super) struct FileManager {
     pub(super) node: NodeId,
@@ -45,6 +55,8 @@ pub(super) struct FileManager {
     keyring: Arc<Keyring>,
     sabotage: Sabotage,
     running: Mutex<Option<ProcessId>>,
+    /// What serves, when it does.
+    serving: Mutex<Option<Arc<ManagerService>>>,
 }
 
 impl FileManager {
@@ -64,6 +76,7 @@ impl FileManager {
         let name = Name::new(VOLUME).expect("invariant: it is a name");
         let mut config = ManagerConfig::new(CellId([1; 16]), name, DriveId(1), told.collect());
         config.personality = Personality::Afs;
+        config.quota = quota(plan);
         config.sessions.lease = plan.lease;
         config.root.mode = 0o777;
         config.journal_area_bytes = 256 << 10;
@@ -81,11 +94,19 @@ impl FileManager {
             keyring,
             sabotage: plan.sabotage,
             running: Mutex::new(None),
+            serving: Mutex::new(None),
         })
     }
 
     pub(super) fn is_running(&self) -> bool {
         lock(&self.running).is_some()
+    }
+
+    /// What it says that all files have together, and what it has set aside for those who store; nothing where it does not know that yet, or is
+    /// not there.
+    pub(super) fn accounted(&self) -> Option<(u64, u64)> {
+        let serving = lock(&self.serving).clone()?;
+        serving.namespace().accounted()
     }
 
     /// Starts one, unless one runs. It serves when it has its drives.
@@ -116,6 +137,7 @@ impl FileManager {
             });
             match opened {
                 Ok((service, chores)) => {
+                    *lock(&self.serving) = Some(Arc::clone(&service));
                     let served = ServedHere::serving(service);
                     let served = sabotage::of_manager(self.sabotage, served, time);
                     self.cables.set_serving(self.node, Serving::InTasks(process, served));
@@ -134,6 +156,8 @@ impl FileManager {
     pub(super) fn kill(&self, is_silent: bool) {
         if let Some(process) = lock(&self.running).take() {
             self.cables.time.kill(process);
+            // Nothing of a killed process does anything any more, not even end.
+            std::mem::forget(lock(&self.serving).take());
             let serving = if is_silent { Serving::Silent } else { Serving::Refuses };
             self.cables.set_serving(self.node, serving);
         }

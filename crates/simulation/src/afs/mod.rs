@@ -7,10 +7,12 @@ mod apart;
 mod client;
 mod director;
 mod history;
+mod lengths;
 mod manager;
 mod names;
 mod plan;
 mod registers;
+mod room;
 mod run;
 mod sabotage;
 

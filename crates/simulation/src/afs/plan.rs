@@ -5,6 +5,11 @@ use std::time::Duration;
 use crate::network::Weather;
 use crate::random::Random;
 
+use super::client::{PIECE, bytes_of};
+
+/// Less room than this is drawn: a few stores take it.
+const MOST_ROOM: u64 = 5 * PIECE as u64;
+
 /// What is broken on purpose, to see whether it is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
@@ -19,10 +24,14 @@ pub enum Sabotage {
     LosesWhatIsDurable,
     /// Drives that do not execute some of the writes that they acknowledge.
     ForgetsWrites,
+    /// The file manager takes the quota for a byte more than it is.
+    AllowsTooMuch,
+    /// It takes it for a byte less.
+    AllowsTooLittle,
 }
 
 /// What kinds of faults there are.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Drives lose power, and are started anew at once or a moment later.
     pub crashes: bool,
@@ -53,6 +62,8 @@ pub struct Plan {
     pub files: usize,
     /// Of how many separate pieces each is: each is written by a request of its own.
     pub pieces: usize,
+    /// How many bytes files may have together beyond those that they are made with; as many as there is room for, if nothing.
+    pub room: Option<u64>,
     /// Whether clients do anything with names. What was done with them in the last moments is lost if the file manager dies and so does the drive
     /// that has its journal.
     pub names: bool,
@@ -83,6 +94,7 @@ impl Plan {
             writers: if random.one_in(4) { 1 } else { usize::MAX },
             files: 1 + random.index(3),
             pieces: 1 + random.index(3),
+            room: random.one_in(3).then(|| random.below(MOST_ROOM)),
             names: true,
             home_crashes: true,
             operations: 10 + random.index(25),
@@ -102,6 +114,12 @@ impl Plan {
         plan
     }
 
+    /// How many bytes all files may have together.
+    pub fn quota(&self) -> Option<u64> {
+        let made = (self.files * bytes_of(self.pieces)) as u64;
+        self.room.map(|room| made + room)
+    }
+
     /// A store that takes as long may have been ended, and begun anew.
     pub(super) fn slow(&self) -> Duration {
         self.lease.min(Duration::from_secs(10))
@@ -109,6 +127,11 @@ impl Plan {
 }
 
 impl Faults {
+    /// Whether nothing goes wrong.
+    pub fn are_none(&self) -> bool {
+        *self == Faults::default()
+    }
+
     /// Half of all seeds have one kind, one in eight none, the others several.
     fn of(random: &mut Random) -> Faults {
         let chosen = match random.index(8) {

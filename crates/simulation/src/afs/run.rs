@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nasd_clerk::FileHandle;
 use nasd_types::DriveId;
 
 use crate::drives::{self, ComponentDrive};
@@ -16,6 +17,7 @@ use super::apart::apart;
 use super::client::{Client, Site};
 use super::director::Director;
 use super::history::History;
+use super::lengths::Lengths;
 use super::manager::FileManager;
 use super::names::Verdict;
 use super::plan::{Plan, Sabotage};
@@ -29,6 +31,9 @@ const TO_BEGIN: Duration = Duration::from_secs(30);
 /// How long it may take to look at all when all is well.
 const TO_LOOK: Duration = Duration::from_secs(60);
 
+/// How long it may take until what is set aside has come back when all is well.
+const TO_SETTLE: Duration = Duration::from_secs(60);
+
 /// So many clients look at all in the end.
 const LOOKING: usize = 2;
 
@@ -39,6 +44,8 @@ pub struct Report {
     pub done: u64,
     /// Those that did not.
     pub failed: u64,
+    /// Those that there was no room for.
+    pub refused: u64,
     /// Faults.
     pub faults: u64,
     /// Whether it would take too long to say that what was done with names is right.
@@ -124,16 +131,17 @@ fn run_apart(plan: &Plan, random: Random, told: usize) -> (Result<Report, String
 }
 
 fn encoded(report: &Report) -> String {
-    let Report { done, failed, faults, is_undecided, lasted, digest } = *report;
-    let numbers = [done, failed, faults, u64::from(is_undecided), lasted.as_nanos() as u64, digest];
+    let Report { done, failed, refused, faults, is_undecided, lasted, digest } = *report;
+    let (undecided, lasted) = (u64::from(is_undecided), lasted.as_nanos() as u64);
+    let numbers = [done, failed, refused, faults, undecided, lasted, digest];
     numbers.map(|number| number.to_string()).join(" ")
 }
 
 fn decoded(text: &str) -> Option<Report> {
     let numbers: Option<Vec<u64>> = text.split(' ').map(|number| number.parse().ok()).collect();
-    let [done, failed, faults, undecided, lasted, digest] = numbers?.try_into().ok()?;
+    let [done, failed, refused, faults, undecided, lasted, digest] = numbers?.try_into().ok()?;
     let (is_undecided, lasted) = (undecided == 1, Duration::from_nanos(lasted));
-    Some(Report { done, failed, faults, is_undecided, lasted, digest })
+    Some(Report { done, failed, refused, faults, is_undecided, lasted, digest })
 }
 
 /// Runs a cell by a plan, in this process, which has nothing else to do any more after that.
@@ -150,6 +158,7 @@ fn run_here(plan: &Plan, random: Random, told: usize) -> (Result<Report, String>
         let mut report =
             Report { faults, lasted: time.now(), digest: time.digest(), ..Report::default() };
         (report.done, report.failed) = (history.done, history.failed);
+        report.refused = history.refused;
         let checked = match time.failure() {
             Some(why) => Err(why),
             None => history.check(),
@@ -174,15 +183,18 @@ impl Cell {
             Sabotage::ForgetsWrites => crate::plan::Sabotage::ForgetsWrites,
             _ => crate::plan::Sabotage::None,
         };
+        let lengths = Lengths::new(time, plan.quota());
         let drive = |number: usize| {
-            let drive = DriveId(1 + number as u64);
-            Arc::new(ComponentDrive::with_partition(&cables, drive, (0, sabotage), random.fork()))
+            let (drive, watch) = (DriveId(1 + number as u64), Arc::clone(&lengths) as Arc<_>);
+            let (faults, random) = ((0, sabotage), random.fork());
+            Arc::new(ComponentDrive::with_partition(&cables, drive, faults, watch, random))
         };
         let drives: Vec<_> = (0..plan.drives).map(drive).collect();
         let manager = FileManager::new(&cables, &plan, &drives);
         let site = Arc::new(Site {
             time: Arc::clone(time),
             history: Mutex::new(History::new(plan.files)),
+            lengths,
             places: Mutex::new(None),
             manager: manager.node,
             plan: plan.clone(),
@@ -205,6 +217,7 @@ impl Cell {
         if !is_begun {
             return 0;
         }
+        self.watch_lengths();
         let mut director = Director::new(self);
         director.trouble(self);
         if self.time.failure().is_none() {
@@ -215,7 +228,48 @@ impl Cell {
                 self.have_one("looked", TO_LOOK, |working| working.look_at_all());
             }
         }
+        if self.time.failure().is_none() && self.is_account_settled() {
+            self.have_one("filled it", TO_LOOK, |working| working.fill());
+        }
         director.faults
+    }
+
+    /// From now on files have no more bytes than they may.
+    fn watch_lengths(&self) {
+        if let Some(places) = &*lock(&self.site.places) {
+            let place = |file: &FileHandle| (file.drive, file.object);
+            let files: Vec<_> = places.files.iter().map(place).collect();
+            let directories = places.directories.each_ref().map(place);
+            self.site.lengths.begin(&self.drives, &files, &directories);
+        }
+    }
+
+    /// All that the files have is accounted for or set aside, and both together are no more than they may have.
+    pub(super) fn check_account(&self) {
+        let Some(quota) = self.plan.quota() else { return };
+        let Some((used, aside)) = self.manager.accounted() else { return };
+        let sum = self.site.lengths.sum();
+        if sum > used + aside || used + aside > quota {
+            let told = format!("{used} bytes are accounted for and {aside} set aside of {quota}");
+            self.time.fail(format!("{told}, and files have {sum}"));
+        }
+    }
+
+    /// Whether all that was set aside comes back when all is well, and what is accounted for is what the files have.
+    fn is_account_settled(&self) -> bool {
+        let until = self.time.now() + TO_SETTLE;
+        while self.plan.room.is_some() {
+            let (told, sum) = (self.manager.accounted(), self.site.lengths.sum());
+            if told == Some((sum, 0)) {
+                break;
+            }
+            if self.time.now() > until {
+                self.time.fail(format!("{told:?} is accounted for, and files have {sum}"));
+                return false;
+            }
+            self.time.sleep(Duration::from_millis(100));
+        }
+        true
     }
 
     /// Has another client do something, while nothing else happens.
