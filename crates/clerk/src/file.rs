@@ -269,11 +269,6 @@ impl Inner {
         self.emptied = None;
     }
 
-    /// A drive was asked to make something durable, and has failed.
-    fn note_may_be_lost(&mut self) {
-        self.store.iter_mut().for_each(Store::note_may_be_lost);
-    }
-
     /// Whether nothing is being done to the file here.
     fn is_at_rest(&self) -> bool {
         let is_stored = self.store.is_some() || self.target.is_some() || self.begun.is_some();
@@ -529,9 +524,6 @@ impl FileState {
             }
             Err(error) => {
                 inner.pending.drop_failed(outgoing);
-                if durable && error != ClerkError::Drive(Status::NoSpace) {
-                    inner.note_may_be_lost();
-                }
                 self.note_failure(core, &mut inner, error);
                 0
             }
@@ -725,7 +717,6 @@ impl FileState {
             Err(error) => {
                 inner.pending.give_up(mark);
                 inner.time.give_up(time_mark);
-                inner.note_may_be_lost();
                 self.note_failure(core, &mut inner, error);
                 0
             }

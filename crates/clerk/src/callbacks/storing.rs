@@ -10,7 +10,7 @@
 //! Programs write on meanwhile: what they write comes with the next store, apart from what overwrites something that is on its way, which
 //! waits.
 
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use nasd_afs::callbacks::Version;
@@ -50,8 +50,6 @@ pub(crate) struct Store {
     is_emptied: bool,
     /// How many failures there had been before it.
     failures: u64,
-    /// Nobody knows whether all that the drive was sent will be there after it has lost power.
-    may_be_lost: bool,
     /// Nobody else need be told of it.
     is_alone: bool,
     /// It is done, and is being returned.
@@ -107,7 +105,6 @@ impl Store {
             stored: None,
             is_emptied: false,
             failures,
-            may_be_lost: false,
             is_alone: true,
             is_left: true,
         }
@@ -121,11 +118,6 @@ impl Store {
     /// The same as they were when it began.
     pub(crate) const fn attributes_before(&self) -> &FileAttributes {
         &self.attributes
-    }
-
-    /// The drive has not said that what it was sent is durable, and says so no more.
-    pub(crate) fn note_may_be_lost(&mut self) {
-        self.may_be_lost = true;
     }
 }
 
@@ -217,21 +209,8 @@ impl FileState {
     ) -> Result<(), ClerkError> {
         let mut inner = self.lock();
         self.forget_rest(core, &mut inner, failed);
-        let may_be_lost = inner.store.as_ref().is_some_and(|store| store.may_be_lost);
-        if may_be_lost {
-            self.abandon(core, inner);
-            return Ok(());
-        }
         self.after_answer(core, inner, 0);
         self.end_as_it_is(core)
-    }
-
-    /// The store is not returned, as whoever returns one says that all is durable. The file manager ends it when its time is over, and makes that
-    /// durable. That it has failed is known.
-    fn abandon(self: &Arc<Self>, core: &Arc<Core>, mut inner: MutexGuard<'_, Inner>) {
-        (inner.store, inner.target, inner.begun, inner.shown) = (None, None, None, None);
-        inner.forget_read();
-        self.after_answer(core, inner, 0);
     }
 
     /// What a part of was lost is not stored at all. Who has written something since he was told of that is told once more.
@@ -439,7 +418,6 @@ impl FileState {
             stored,
             is_emptied,
             failures,
-            may_be_lost: false,
             is_alone: told.alone,
             is_left: false,
         })
@@ -548,11 +526,8 @@ impl FileState {
             inner.pending.requeue_all();
         }
         let grant = Arc::clone(&store.grant);
-        // It may have been noted meanwhile.
-        let may_be_lost = inner.store.as_ref().is_some_and(|store| store.may_be_lost);
         let Store { appends, stored, is_emptied, failures, .. } = before;
-        let kept = Store { before: None, appends, stored, is_emptied, failures, ..store };
-        inner.store = Some(Store { may_be_lost, ..kept });
+        inner.store = Some(Store { before: None, appends, stored, is_emptied, failures, ..store });
         Ok(grant)
     }
 
@@ -638,7 +613,11 @@ impl FileState {
             return Err(error);
         }
         tracing::debug!(%error, handle = ?self.handle, "a store that failed is not returned");
-        self.abandon(core, self.lock());
+        // It is not returned, as whoever returns one says that all is durable: the file manager ends it when its time is over, and makes that durable.
+        let mut inner = self.lock();
+        (inner.store, inner.target, inner.begun, inner.shown) = (None, None, None, None);
+        inner.forget_read();
+        self.after_answer(core, inner, 0);
         Ok(())
     }
 

@@ -83,6 +83,7 @@ struct State {
     /// Capabilities with an older audit number are expired.
     oldest_capability: u64,
     fail_writes: Option<Status>,
+    fail_flushes: Option<Status>,
     crash_at_write: Option<u64>,
     lost_answers: u64,
     /// Where the bytes of appends went.
@@ -130,6 +131,7 @@ impl FakeDrive {
             holds_reads: false,
             oldest_capability: 0,
             fail_writes: None,
+            fail_flushes: None,
             crash_at_write: None,
             lost_answers: 0,
             appended: HashMap::new(),
@@ -188,6 +190,11 @@ impl FakeDrive {
     /// Every write from now on is answered with this.
     pub fn fail_writes(&self, status: Option<Status>) {
         self.lock().fail_writes = status;
+    }
+
+    /// The drive makes nothing durable by itself, and answers this.
+    pub fn fail_flushes(&self, status: Option<Status>) {
+        self.lock().fail_flushes = status;
     }
 
     /// How many bytes the drive can hold.
@@ -412,6 +419,9 @@ impl FakeDrive {
     pub(super) fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         let (mut state, object) = self.admit(grant, Rights::FLUSH)?;
+        if let Some(status) = state.fail_flushes {
+            return Err(ClerkError::Drive(status));
+        }
         let instance = state.instance;
         state.make_durable(object);
         Ok(instance)

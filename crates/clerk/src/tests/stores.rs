@@ -141,9 +141,11 @@ fn a_store_that_may_be_lost_is_not_said_to_be_done() {
     let (file, handle) = new_file(&clerk, "f");
     file.write(0, &[b'o'; 1000]).unwrap();
     cell.drive(0).fail_writes(Some(Status::MediumError));
+    cell.drive(0).fail_flushes(Some(Status::MediumError));
     assert_eq!(file.close(), Err(ClerkError::Drive(Status::MediumError)));
     assert_eq!(cell.returned(handle), 0, "the file manager ends it, and makes that durable");
     cell.drive(0).fail_writes(None);
+    cell.drive(0).fail_flushes(None);
     file.write(0, b"again").unwrap();
     file.close().unwrap();
     assert_eq!((cell.returned(handle), file.close()), (1, Ok(())));
@@ -168,6 +170,7 @@ fn who_stores_sees_what_others_have_changed_meanwhile() {
         cell.hold_returns(false);
         closing.join().unwrap().unwrap();
     });
+}
 
 #[test]
 fn a_store_is_whole_also_after_one_that_has_failed() {
