@@ -91,24 +91,20 @@ impl Lengths {
         lock(&self.inner).sum()
     }
 
-    /// Whether there has always been room, since a moment, for a file of this length.
+    /// Whether there was room for a file of this length even if each other one still counted for the most that it has had since a moment: the file
+    /// manager may not have heard of what was cut or removed.
     pub(super) fn has_had_room(&self, since: Duration, file: Place, length: u64) -> bool {
         let inner = lock(&self.inner);
-        let quota = self.quota.unwrap_or(u64::MAX);
-        let mut then: BTreeMap<Place, u64> = BTreeMap::new();
-        let has_room = |lengths: &BTreeMap<Place, u64>| {
-            let others = lengths.iter().filter(|(place, _)| **place != file);
-            others.map(|(_, length)| length).sum::<u64>() + length <= quota
-        };
         let (before, after): (Vec<&Change>, Vec<&Change>) =
             inner.changes.iter().partition(|change| change.when < since);
-        then.extend(before.iter().map(|change| (change.place, change.length)));
-        let mut has_always = has_room(&then);
-        for changes in after.chunk_by(|one, next| one.when == next.when) {
-            then.extend(changes.iter().map(|change| (change.place, change.length)));
-            has_always &= has_room(&then);
+        let mut most: BTreeMap<Place, u64> =
+            before.iter().map(|change| (change.place, change.length)).collect();
+        for change in after {
+            let known = most.entry(change.place).or_default();
+            *known = change.length.max(*known);
         }
-        has_always
+        most.remove(&file);
+        most.values().sum::<u64>() + length <= self.quota.unwrap_or(u64::MAX)
     }
 
     /// Objects have these lengths now.
