@@ -421,7 +421,9 @@ impl Clerk {
     ) -> Result<FileAttributes, ClerkError> {
         self.core.end_given(handle)?;
         let set = || {
-            let file = self.ask(|names| names.setattr(caller, handle, changes))?;
+            let changed = self.ask(|names| names.setattr(caller, handle, changes));
+            self.doubt_if_unknown(handle, &changed);
+            let file = changed?;
             // Others may search it now, or not any more.
             self.core.known.end(handle);
             self.core.changed_here(handle, &file.attributes);
@@ -542,7 +544,9 @@ impl Clerk {
         name: &Name,
     ) -> Result<Entry, ClerkError> {
         self.core.end_given(file)?;
-        self.make(caller, dir, name, |names| names.link(caller, file, dir, name))
+        let made = self.make(caller, dir, name, |names| names.link(caller, file, dir, name));
+        self.doubt_if_unknown(file, &made);
+        made
     }
 
     pub(crate) fn make(
@@ -703,12 +707,16 @@ impl Clerk {
         }
     }
 
-    /// Where it is not known what has become of a change of names, the file manager may make it yet, and would not tell its own client of it: what
-    /// it has promised of the directory is not believed any more.
-    fn doubt_if_unknown<T>(&self, dir: FileHandle, outcome: &Result<T, ClerkError>) {
-        if matches!(outcome, Err(ClerkError::Interrupted | ClerkError::Unreachable(_))) {
-            self.core.known.end(dir);
-            self.core.promises().into_iter().for_each(|promises| promises.changed(dir));
+    /// Where it is not known what has become of a change of a file's attributes, or of a directory's names, the file manager may make it yet, and
+    /// would not tell its own client of it: what it has promised of that is not believed any more.
+    pub(crate) fn doubt_if_unknown<T>(&self, file: FileHandle, outcome: &Result<T, ClerkError>) {
+        let is_unknown = |error: &ClerkError| {
+            matches!(error, ClerkError::Interrupted | ClerkError::Unreachable(_))
+                || error.is_momentary()
+        };
+        if outcome.as_ref().is_err_and(is_unknown) {
+            self.core.known.end(file);
+            self.core.promises().into_iter().for_each(|promises| promises.changed(file));
         }
     }
 

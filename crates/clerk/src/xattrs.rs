@@ -122,7 +122,9 @@ impl Clerk {
         flags: XattrFlags,
     ) -> Result<FileAttributes, ClerkError> {
         self.core.end_given(handle)?;
-        self.change_extended(caller, |names| names.setxattr(caller, handle, name, value, flags))
+        self.change_extended(caller, handle, |names| {
+            names.setxattr(caller, handle, name, value, flags)
+        })
     }
 
     /// The names of the extended attributes, each with a zero byte behind it.
@@ -156,15 +158,18 @@ impl Clerk {
         name: &Name,
     ) -> Result<FileAttributes, ClerkError> {
         self.core.end_given(handle)?;
-        self.change_extended(caller, |names| names.removexattr(caller, handle, name))
+        self.change_extended(caller, handle, |names| names.removexattr(caller, handle, name))
     }
 
     fn change_extended(
         &self,
         caller: &Arc<Caller>,
+        handle: FileHandle,
         ask: impl FnMut(&dyn crate::Names) -> Result<File, ClerkError>,
     ) -> Result<FileAttributes, ClerkError> {
-        let file = self.ask(ask)?;
+        let changed = self.ask(ask);
+        self.doubt_if_unknown(handle, &changed);
+        let file = changed?;
         // Others may search a directory now, or not any more.
         self.core.known.end(file.handle);
         // The revision is another one, so that nothing that is kept counts any more.

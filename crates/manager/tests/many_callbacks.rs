@@ -68,7 +68,7 @@ const LEASE: Duration = Duration::from_secs(3600);
 /// Stores that end at once, of files that all those hold.
 const AT_ONCE: u64 = 64;
 const ROUNDS: usize = 11;
-/// What is asked for of the quickest round, which no other program of the machine has slowed down.
+/// What is asked for of the quickest round, which no other program of the machine has slowed down; others may take a little longer.
 const BAR: Duration = Duration::from_millis(100);
 
 const fn file(number: u64) -> FileHandle {
@@ -134,7 +134,7 @@ fn tell(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
     println!("{what}: {median:?}, {least:?} to {most:?} (bar: {BAR:?})");
-    assert!(least < BAR, "{what}: {least:?}");
+    assert!(least < BAR && median < 5 * BAR, "{what}: {least:?}, {median:?}");
 }
 
 /// Stores, and how long each took from when it was returned until everybody knew and it was done.
@@ -220,7 +220,7 @@ fn a_thousand_who_hold_a_callback_are_told() {
     tell("a store, from its return until it is done", stored);
     tell("a change, until it may be made", changed);
     println!("{AT_ONCE} stores of files that those hold, at once: {at_once:?} until all are done");
-    assert!(at_once < 200 * BAR, "{at_once:?}");
+    assert!(at_once < 30 * BAR, "{at_once:?}");
 }
 
 /// Bytes that each callback takes, of so many clients that hold so many each, shared with so many others; and each that is broken, with

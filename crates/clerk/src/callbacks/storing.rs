@@ -81,8 +81,24 @@ const MOST_ASKED: usize = 4;
 /// Before it is asked again: the file manager has waited already.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
+/// After that the file manager ends a store that somebody waits for.
+const LONGEST_STORE: Duration = Duration::from_secs(10);
+
 /// So often a store is begun anew whose time was over before it was returned.
 const MOST_STORES: usize = 64;
+
+/// Has the drive make durable what it has of a file, and its version. A drive that has no time just now is asked again for as long as a store may take.
+fn flush_patiently(core: &Core, grant: &Grant) -> Result<(), ClerkError> {
+    let until = core.deadline().min(Instant::now() + LONGEST_STORE);
+    loop {
+        match core.objects.flush(grant) {
+            Err(error) if error.is_momentary() && Instant::now() < until => {
+                interrupt::pause(BUSY_PAUSE)?;
+            }
+            flushed => return flushed.map(drop),
+        }
+    }
+}
 
 impl Store {
     /// One that came with a file, and that nothing was written under. What is written and appended from these numbers on comes later, and what
@@ -162,15 +178,17 @@ impl FileState {
         drop(inner);
         let _turn = interrupt::lock(&self.store_turn)?;
         self.end_left(core)?;
-        let is_to_be_stored = {
+        let (has_any, is_begun) = {
             let inner = self.lock();
-            !inner.is_durable() || inner.begun.is_some()
+            (!inner.is_durable(), inner.begun.is_some())
         };
-        if is_to_be_stored {
+        if has_any || is_begun {
             let stored = self.begin_store(core).and_then(|()| {
                 let written = self.sync_now(core, errors_before);
                 match written.and_then(|()| self.failed_since_begun().map_or(Ok(()), Err)) {
                     Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
+                    // Of one that somebody has begun who was interrupted nobody knows what the drive has.
+                    Ok(()) if !has_any => self.end_as_it_is(core),
                     Ok(()) if until == Until::Done && self.leave_store(core) => Ok(()),
                     Ok(()) => self.end_store(core),
                     Err(failed) => self.end_failed(core, failed),
@@ -209,6 +227,9 @@ impl FileState {
     ) -> Result<(), ClerkError> {
         let mut inner = self.lock();
         self.forget_rest(core, &mut inner, failed);
+        // What is written from now on has not failed with it.
+        let failures = inner.errors.count();
+        inner.store.iter_mut().for_each(|store| store.failures = failures);
         self.after_answer(core, inner, 0);
         self.end_as_it_is(core)
     }
@@ -440,11 +461,10 @@ impl FileState {
             }
             let issued = told.file.capability;
             let grant = Grant::new(Arc::clone(caller), self.handle, issued, core.protection());
-            match core.objects.flush(&grant) {
-                Ok(_) => {}
-                Err(ClerkError::Interrupted) => return Err(ClerkError::Interrupted),
-                // Whoever returns it says that the drive will have that version: it is asked for again.
-                Err(_) => continue,
+            // Whoever returns it says that the drive will have that version.
+            match flush_patiently(core, &grant) {
+                Err(error) if error.wants_new_capability() => continue,
+                flushed => flushed?,
             }
             let returned = core.ask_in_session(|names| {
                 names.return_capability(caller, self.handle, told.version)
@@ -606,7 +626,7 @@ impl FileState {
     /// copies of that.
     fn end_as_it_is(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
         let grant = self.lock().store.as_ref().map(|store| Arc::clone(&store.grant));
-        let Some(Err(error)) = grant.map(|grant| core.objects.flush(&grant)) else {
+        let Some(Err(error)) = grant.map(|grant| flush_patiently(core, &grant)) else {
             return self.end_store(core);
         };
         if error == ClerkError::Interrupted {

@@ -215,3 +215,33 @@ fn what_is_returned_is_durable_also_where_nothing_was_written() {
         assert_eq!(flushes(), before + 2);
     }
 }
+
+#[test]
+fn what_has_failed_is_durable_before_it_is_returned_also_where_nobody_waits_for_it() {
+    let cell = cell(1);
+    let clerk = patient(&cell);
+    let (file, handle) = new_file(&clerk, "f");
+    file.write(0, b"never").unwrap();
+    let drive = cell.drive(0);
+    drive.fail_writes(Some(Status::NoSpace));
+    drive.fail_flushes(Some(Status::Busy));
+    let gives_up = Arc::new(GivesUp::default());
+    let request = Interruptible::new(1, Arc::clone(&gives_up) as _);
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| request.run(|| file.close()));
+        let flushes = || drive.counters.flushes.load(Ordering::Relaxed);
+        eventually("the drive is asked again and again", || flushes() > 5);
+        gives_up.0.store(true, Ordering::Relaxed);
+        closing.join().unwrap().unwrap_err();
+    });
+    drive.fail_writes(None);
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(cell.returned(handle), 0, "nothing says that it is durable");
+    drive.fail_flushes(None);
+    eventually("it is returned", || cell.returned(handle) == 1);
+    // What is written after that was told has not failed with it.
+    assert_eq!(file.write(0, b"new"), Err(ClerkError::Drive(Status::NoSpace)));
+    file.write(0, b"new").unwrap();
+    file.close().unwrap();
+    assert_eq!(drive.durable_bytes(handle.object).unwrap(), b"new");
+}
