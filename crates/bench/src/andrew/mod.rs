@@ -30,9 +30,6 @@ use crate::sampling::median;
 /// What is read and written at a time, as `cp` does.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// How often phases 3 and 4 are repeated: each takes a few hundredths of a second, in which a machine may do something else.
-const WARM_ROUNDS: usize = 5;
-
 /// Whether phase 5 is measured too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -55,9 +52,9 @@ pub struct Phases {
     pub read_all: f64,
     /// Phase 5.
     pub make: f64,
-    /// Phase 3 again, after phase 4; the median of five.
+    /// Phase 3 again, after phase 4.
     pub scan_dir_warm: f64,
-    /// Phase 4 again, after that; the median of five.
+    /// Phase 4 again, after that.
     pub read_all_warm: f64,
 }
 
@@ -132,12 +129,7 @@ fn run_phases(tree: &SourceTree, into: &Path, extent: Extent) -> Result<Phases, 
     let scan = || timed(|| expect(scan(into), tree, |all| Contents { lines: 0, ..all }));
     let mut read = || timed(|| expect(read_all(into, &mut buffer), tree, |all| all));
     (phases.scan_dir, phases.read_all) = (scan()?, read()?);
-    let (mut scans, mut reads) = (Vec::new(), Vec::new());
-    for _ in 0..WARM_ROUNDS {
-        scans.push(scan()?);
-        reads.push(read()?);
-    }
-    (phases.scan_dir_warm, phases.read_all_warm) = (median(&mut scans), median(&mut reads));
+    (phases.scan_dir_warm, phases.read_all_warm) = (scan()?, read()?);
     if extent == Extent::Whole {
         phases.make = timed(|| make(into))?;
         try_program(into)?;

@@ -12,6 +12,8 @@ use crate::{BenchError, Row};
 
 /// How often each is measured, by turns.
 const ROUNDS: usize = 3;
+/// The same of phases 3 and 4 repeated: they take a few hundredths of a second, in which a machine may do something else.
+const WARM_ROUNDS: usize = 9;
 /// The other volume of a cell, and what it is like. The first volume of any cell is like `nfs`.
 const OTHER_VOLUME: &str = "andrew";
 /// By how much callbacks are to make a repeated look quicker.
@@ -44,7 +46,7 @@ pub(super) fn warm(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
         let tree = SourceTree::gather(&directory.join("sources"))?;
         let cell = start(bench, directory, true)?;
         let (mut nfs, mut afs) = (Vec::new(), Vec::new());
-        for round in 0..ROUNDS {
+        for round in 0..WARM_ROUNDS {
             for (is_afs, runs) in [(false, &mut nfs), (true, &mut afs)] {
                 let mounted = Mounted::new(bench, &cell, directory, is_afs)?;
                 runs.push(mounted.run(&tree, round, Extent::WithoutMake)?);
