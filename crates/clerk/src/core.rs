@@ -230,6 +230,12 @@ impl Core {
         })
     }
 
+    /// Asks where the drives are: one may have been added since, or what was on it moved.
+    pub(crate) fn find_drives(&self, caller: &Arc<Caller>) -> Result<(), ClerkError> {
+        self.set_volume(&self.ask_names(|names| names.volume(caller))?);
+        Ok(())
+    }
+
     /// The manager has described the volume.
     pub(crate) fn set_volume(&self, volume: &Volume) {
         self.protection.store(volume.protection.bits(), Ordering::Relaxed);
@@ -386,8 +392,7 @@ impl Core {
             match operation(&grant) {
                 Err(error) if error.wants_volume() && !refreshed => {
                     tracing::debug!(%error, handle = ?slot.handle, "asking where the drives are");
-                    // A drive may have been added since, or what was on it moved.
-                    self.set_volume(&self.ask_names(|names| names.volume(&slot.caller))?);
+                    self.find_drives(&slot.caller)?;
                     refreshed = true;
                 }
                 Err(error)

@@ -503,8 +503,8 @@ fn rounds() -> u64 {
 }
 
 /// Two clients, of which now one stores and the other reads, and now the other way round, while `harm` is done to the cell, and
-/// to their ways to the file manager.
-fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, &[Wire; 2], u64)) {
+/// to their ways to the file manager; it tells whether any was.
+fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, &[Wire; 2], u64) -> bool) {
     let wires = [Wire::to(cell.manager_address), Wire::to(cell.manager_address)];
     let [one, two] = [0, 1].map(|client: usize| Client::by(cell, 0, wires[client].address));
     let file = one.make("number");
@@ -545,9 +545,8 @@ fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, &[Wire;
         });
         let (mut state, mut harms) = (seed, 0);
         while !worker.is_finished() {
-            harms += 1;
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            harm(cell, &wires, state >> 33);
+            harms += u64::from(harm(cell, &wires, state >> 33));
         }
         worker.join().unwrap();
         let reads = watcher.join().unwrap();
@@ -557,7 +556,10 @@ fn in_rounds(cell: &mut Cell, seed: u64, mut harm: impl FnMut(&mut Cell, &[Wire;
 
 #[test]
 fn nobody_reads_what_is_old() {
-    in_rounds(&mut cell(1), 0, |_, _, _| thread::sleep(Duration::from_millis(1)));
+    in_rounds(&mut cell(1), 0, |_, _, _| {
+        thread::sleep(Duration::from_millis(1));
+        false
+    });
 }
 
 /// A client that reads the file of the rounds, stores a part of it that nobody looks at, and is never heard of again in the midst.
@@ -603,6 +605,7 @@ fn nobody_reads_what_is_old_though_drives_managers_and_clients_die() {
                 wire.heal();
             }
         }
+        true
     });
 }
 

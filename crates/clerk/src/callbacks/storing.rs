@@ -90,8 +90,13 @@ const MOST_STORES: usize = 64;
 /// Has the drive make durable what it has of a file, and its version. A drive that has no time just now is asked again for as long as a store may take.
 fn flush_patiently(core: &Core, grant: &Grant) -> Result<(), ClerkError> {
     let until = core.deadline().min(Instant::now() + LONGEST_STORE);
+    let mut is_found = false;
     loop {
         match core.objects.flush(grant) {
+            Err(error) if error.wants_volume() && !is_found => {
+                core.find_drives(&grant.caller)?;
+                is_found = true;
+            }
             Err(error) if error.is_momentary() && Instant::now() < until => {
                 interrupt::pause(BUSY_PAUSE)?;
             }
@@ -187,8 +192,7 @@ impl FileState {
                 let written = self.sync_now(core, errors_before);
                 match written.and_then(|()| self.failed_since_begun().map_or(Ok(()), Err)) {
                     Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
-                    // Of one that somebody has begun who was interrupted nobody knows what the drive has.
-                    Ok(()) if !has_any => self.end_as_it_is(core),
+                    Ok(()) if !has_any => self.end_begun(core),
                     Ok(()) if until == Until::Done && self.leave_store(core) => Ok(()),
                     Ok(()) => self.end_store(core),
                     Err(failed) => self.end_failed(core, failed),
@@ -219,6 +223,13 @@ impl FileState {
         inner.errors.since(failures)
     }
 
+    /// Ends a store that somebody has begun who was interrupted: nobody knows what the drive has of it.
+    fn end_begun(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        let grant = self.lock().store.as_ref().map(|store| Arc::clone(&store.grant));
+        grant.map_or(Ok(()), |grant| flush_patiently(core, &grant))?;
+        self.end_store(core)
+    }
+
     /// Ends a store of which a part has failed.
     fn end_failed(
         self: &Arc<Self>,
@@ -229,7 +240,11 @@ impl FileState {
         self.forget_rest(core, &mut inner, failed);
         // What is written from now on has not failed with it.
         let failures = inner.errors.count();
-        inner.store.iter_mut().for_each(|store| store.failures = failures);
+        if let Some(store) = &mut inner.store {
+            store.failures = failures;
+            // Nobody knows here what the file has then.
+            (store.before, store.stored) = (None, None);
+        }
         self.after_answer(core, inner, 0);
         self.end_as_it_is(core)
     }
@@ -621,17 +636,15 @@ impl FileState {
         ended
     }
 
-    /// Returns the capability of a store that has failed, so that nobody knows whether anything was written and is durable: the drive is to have the
-    /// version in any case. If it came back with the one before, another store would get the same, and copies of this one would be taken for
-    /// copies of that.
+    /// Returns the capability of a store that has failed, as its caller is told, so that nobody knows whether anything was written and is durable: the
+    /// drive is to have the version in any case. If it came back with the one before, another store would get the same, and copies of this one would
+    /// be taken for copies of that.
     fn end_as_it_is(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
-        let grant = self.lock().store.as_ref().map(|store| Arc::clone(&store.grant));
-        let Some(Err(error)) = grant.map(|grant| flush_patiently(core, &grant)) else {
-            return self.end_store(core);
+        let error = match self.end_begun(core) {
+            Ok(()) => return Ok(()),
+            Err(ClerkError::Interrupted) => return Err(ClerkError::Interrupted),
+            Err(error) => error,
         };
-        if error == ClerkError::Interrupted {
-            return Err(error);
-        }
         tracing::debug!(%error, handle = ?self.handle, "a store that failed is not returned");
         // It is not returned, as whoever returns one says that all is durable: the file manager ends it when its time is over, and makes that durable.
         let mut inner = self.lock();

@@ -1,4 +1,4 @@
-//! The fake file manager where the volume has callbacks: it promises nothing, and says who stores a file by the file's version, as the
+//! The fake file manager where the volume has callbacks: it promises nothing unless it is told to, and says who stores a file by the file's version, as the
 //! real one does.
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use crate::wire::{Caller, Cut, FileHandle, Readable, Returned, Writable};
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     is_held: AtomicBool,
+    are_promised: AtomicBool,
     waiting: AtomicUsize,
     of: Mutex<Vec<FileHandle>>,
 }
@@ -48,6 +49,11 @@ impl FakeCell {
     pub fn returned(&self, handle: FileHandle) -> usize {
         let returned = self.returns.of.lock().unwrap_or_else(PoisonError::into_inner);
         returned.iter().filter(|of| **of == handle).count()
+    }
+
+    /// Who has stored is promised to be told of changes; nobody makes any.
+    pub fn promise(&self) {
+        self.returns.are_promised.store(true, Ordering::Relaxed);
     }
 
     fn versions(&self) -> MutexGuard<'_, HashMap<FileHandle, u64>> {
@@ -99,6 +105,8 @@ impl FakeCell {
         }
         self.returns.waiting.fetch_sub(1, Ordering::Relaxed);
         self.returns.of.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        // It may have gone away meanwhile.
+        self.reach_manager()?;
         let mut versions = self.versions();
         let present = versions.entry(handle).or_default();
         if *present == version {
@@ -107,6 +115,7 @@ impl FakeCell {
         let version = *present;
         drop(versions);
         let file = self.getattr(caller, handle)?;
-        Ok(Returned { file, version, promised: false })
+        let promised = self.returns.are_promised.load(Ordering::Relaxed);
+        Ok(Returned { file, version, promised })
     }
 }

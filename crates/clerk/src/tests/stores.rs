@@ -245,3 +245,53 @@ fn what_has_failed_is_durable_before_it_is_returned_also_where_nobody_waits_for_
     file.close().unwrap();
     assert_eq!(drive.durable_bytes(handle.object).unwrap(), b"new");
 }
+
+#[test]
+fn what_could_not_be_written_is_not_read_afterwards() {
+    let cell = cell(1);
+    let clerk = patient(&cell);
+    cell.promise();
+    let (file, handle) = new_file(&clerk, "f");
+    let file = {
+        drop(file);
+        clerk.open(&root(), handle, OpenMode::READ_WRITE).unwrap().0
+    };
+    let reads = || {
+        let mut data = [0; 5];
+        assert_eq!(file.read(0, &mut data), Ok(5));
+        data
+    };
+    file.write(0, b"first").unwrap();
+    file.close().unwrap();
+    assert_eq!(reads(), *b"first");
+    cell.drive(0).fail_writes(Some(Status::NoSpace));
+    file.write(0, b"never").unwrap();
+    assert_eq!(file.close(), Err(ClerkError::Drive(Status::NoSpace)));
+    assert_eq!(reads(), *b"first");
+}
+
+#[test]
+fn who_repeats_what_was_interrupted_is_told_where_nobody_can_say_that_it_is_durable() {
+    let cell = cell(1);
+    let clerk = patient(&cell);
+    let (file, handle) = new_file(&clerk, "f");
+    file.write(0, b"text").unwrap();
+    cell.hold_returns(true);
+    let gives_up = Arc::new(GivesUp::default());
+    let request = Interruptible::new(1, Arc::clone(&gives_up) as _);
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| request.run(|| file.close()));
+        eventually("it is being returned", || cell.returns_held() == 1);
+        // The file manager goes away, and then nobody waits any more.
+        cell.set_manager_runs(false);
+        gives_up.0.store(true, Ordering::Relaxed);
+        cell.hold_returns(false);
+        assert_eq!(closing.join().unwrap(), Err(ClerkError::Interrupted));
+    });
+    cell.drive(0).fail_flushes(Some(Status::MediumError));
+    cell.set_manager_runs(true);
+    let state = clerk.core.open_file(handle).unwrap();
+    eventually("somebody goes on with it", || state.lock().is_settled());
+    assert_eq!(file.close(), Err(ClerkError::Drive(Status::MediumError)));
+    assert_eq!(cell.returned(handle), 1, "only the one that was not answered");
+}
